@@ -1,0 +1,140 @@
+"""MiniMax-M3's text model: one forward for inference and training; attention is handed in.
+
+The model projects, normalises and turns; what happens to q, k, v and the index branch (cache, selection, attention)
+is the business of the `Attention` it is given. Source: `MiniMaxM3SparseForConditionalGeneration`, text part.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tamis.layers.embedding import Embedding
+from tamis.layers.linear import Linear
+from tamis.layers.mlp import GatedMLP
+from tamis.layers.moe import MoE
+from tamis.layers.norm import RMSNorm
+from tamis.layers.rope import RotaryTable, apply_rope
+from tamis.models.config import M3Config
+
+
+class Attention(Protocol):
+    """Causal attention of the tokens of one step, for any layer."""
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
+    ) -> Tensor:
+        """Insert k, v (and index_k) for the step's tokens, then attend.
+
+        Args:
+            layer: which layer.
+            q: [T, num_heads, head_dim], normalised and turned.
+            k, v: [T, num_kv_heads, head_dim]; k normalised and turned.
+            index_q: [T, index_num_heads, index_head_dim], and
+            index_k: [T, index_head_dim], normalised and turned, on MSA layers; None on full-attention layers.
+
+        Returns:
+            [T, num_heads, head_dim].
+        """
+        ...
+
+
+class SelfAttention(nn.Module):
+    """Projections, per-head norms and RoPE around an `Attention`."""
+
+    def __init__(self, config: M3Config, layer: int):
+        super().__init__()
+        self.layer = layer
+        self.head_dim = config.head_dim
+        self.index_dim = config.index_head_dim
+        width = config.num_heads * config.head_dim
+        kv_width = config.num_kv_heads * config.head_dim
+        self.q_proj = Linear(config.hidden_size, width)
+        self.k_proj = Linear(config.hidden_size, kv_width)
+        self.v_proj = Linear(config.hidden_size, kv_width)
+        self.o_proj = Linear(width, config.hidden_size)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.is_sparse = config.sparse_layers[layer]
+        if self.is_sparse:
+            self.index_q_proj = Linear(config.hidden_size, config.index_num_heads * config.index_head_dim)
+            self.index_k_proj = Linear(config.hidden_size, config.index_head_dim)
+            self.index_q_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
+            self.index_k_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        """x: [T, hidden_size] → same."""
+        q = apply_rope(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
+        k = apply_rope(self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
+        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+        index_q = index_k = None
+        if self.is_sparse:
+            # In training the index branch learns from its own loss only, so its input is detached.
+            source = x.detach() if torch.is_grad_enabled() else x
+            index_q = self.index_q_norm(self.index_q_proj(source).unflatten(-1, (-1, self.index_dim)))
+            index_k = self.index_k_norm(self.index_k_proj(source).unflatten(-1, (1, self.index_dim)))
+            turned = min(cos.shape[-1], self.index_dim // 2)
+            index_q = apply_rope(index_q, cos[:, :turned], sin[:, :turned])
+            index_k = apply_rope(index_k, cos[:, :turned], sin[:, :turned])[:, 0]
+        out = attention.attend(self.layer, q, k, v, index_q, index_k)
+        return self.o_proj(out.flatten(1))
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and MLP (dense or mixture of experts) with residuals."""
+
+    def __init__(self, config: M3Config, layer: int):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = SelfAttention(config, layer)
+        self.mlp: nn.Module
+        if config.moe_layers[layer]:
+            self.mlp = MoE(config)
+        else:
+            self.mlp = GatedMLP(
+                config.hidden_size, config.dense_intermediate_size, config.swiglu_alpha, config.swiglu_limit
+            )
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        """x: [T, hidden_size] → same."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attention)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class M3ForCausalLM(nn.Module):
+    """Embedding, decoder layers, final norm and head. Parameters are empty until loaded or initialised."""
+
+    def __init__(self, config: M3Config):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+        self.rotary = RotaryTable(config.rotary_dim, config.rope_theta)
+
+    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention, num_positions: int) -> Tensor:
+        """One step over the tokens of any number of requests.
+
+        Args:
+            token_ids, positions: [T] int64.
+            attention: what serves `attend` for these tokens.
+            num_positions: a bound above every position, known on the host.
+
+        Returns:
+            [T, hidden_size], after the final norm.
+        """
+        x = self.embed_tokens(token_ids)
+        cos, sin = self.rotary.lookup(positions, num_positions)
+        for layer in self.layers:
+            x = layer(x, cos, sin, attention)
+        return self.norm(x)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden: [N, hidden_size] → fp32 logits [N, vocab_size]."""
+        return self.lm_head(hidden).float()
