@@ -20,12 +20,14 @@ class TamisError(Exception):
         code: short machine-readable reason (OpenAI's `code`).
         error_type: OpenAI's `type`.
         exit_code: process exit code on the command line.
+        retry_after_s: when trying again may help, seconds to wait first (the Retry-After header); else None.
     """
 
     status: int = 500
     code: str = "internal_error"
     error_type: str = "server_error"
     exit_code: int = 1
+    retry_after_s: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, hint: str | None = None, code: str | None = None):
         super().__init__(message)
@@ -115,6 +117,10 @@ class UnavailableError(TamisError):
     status = 503
     code = "unavailable"
     error_type = "server_error"
+
+    def __init__(self, message: str, *, retry_after_s: int | None = None, **kwargs: Any):
+        super().__init__(message, **kwargs)
+        self.retry_after_s = retry_after_s
 
 
 class EngineDeadError(UnavailableError):
