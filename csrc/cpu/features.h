@@ -1,0 +1,17 @@
+// What the CPU and the operating system offer, asked at run time.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tamis {
+
+// Name → usable, in a fixed order. "Usable" means that the CPU has the instructions and that the operating system
+// saves the registers they need. On other architectures than x86-64 every entry is false.
+// AMX also needs a permission per process (Linux: arch_prctl) before its first instruction; that is not asked here.
+std::vector<std::pair<std::string, bool>> cpu_features();
+
+bool has_avx2();
+
+}  // namespace tamis
