@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from tamis.kernels import moe as moe_kernel
 from tamis.layers.mlp import GatedMLP
-from tamis.models.config import M3Config
 
 
 class Router(nn.Module):
@@ -18,11 +17,12 @@ class Router(nn.Module):
         e_score_correction_bias: [num_experts] fp32, used for the choice only.
     """
 
-    def __init__(self, config: M3Config):
+    def __init__(self, hidden_size: int, num_experts: int, top_k: int):
         super().__init__()
-        self.top_k = config.num_experts_per_tok
-        self.weight = nn.Parameter(torch.empty(config.num_experts, config.hidden_size))
-        self.register_buffer("e_score_correction_bias", torch.zeros(config.num_experts))
+        self.top_k = top_k
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+        self.e_score_correction_bias: Tensor
+        self.register_buffer("e_score_correction_bias", torch.zeros(num_experts))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x: [T, hidden_size] → (expert ids [T, k] int64, weights [T, k] fp32)."""
@@ -32,13 +32,12 @@ class Router(nn.Module):
 class Experts(nn.Module):
     """The routed experts' weights: `gate_up_proj` [E, 2·I, H] (gate first) and `down_proj` [E, H, I]."""
 
-    def __init__(self, config: M3Config):
+    def __init__(self, hidden_size: int, intermediate_size: int, num_experts: int, alpha: float, limit: float):
         super().__init__()
-        size = config.intermediate_size
-        self.gate_up_proj = nn.Parameter(torch.empty(config.num_experts, 2 * size, config.hidden_size))
-        self.down_proj = nn.Parameter(torch.empty(config.num_experts, config.hidden_size, size))
-        self.alpha = config.swiglu_alpha
-        self.limit = config.swiglu_limit
+        self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2 * intermediate_size, hidden_size))
+        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size))
+        self.alpha = alpha
+        self.limit = limit
 
     def forward(self, x: Tensor, expert_ids: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum of the chosen experts' outputs: [T, hidden_size] in x's dtype."""
@@ -48,16 +47,25 @@ class Experts(nn.Module):
 
 
 class MoE(nn.Module):
-    """`routed_scaling_factor · experts(x) + shared_expert(x)`."""
+    """`scale · experts(x) + shared_expert(x)`."""
 
-    def __init__(self, config: M3Config):
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        intermediate_size: int,
+        shared_intermediate_size: int,
+        num_experts: int,
+        top_k: int,
+        scale: float,
+        alpha: float,
+        limit: float,
+    ):
         super().__init__()
-        self.gate = Router(config)
-        self.experts = Experts(config)
-        self.shared_experts = GatedMLP(
-            config.hidden_size, config.shared_intermediate_size, config.swiglu_alpha, config.swiglu_limit
-        )
-        self.scale = config.routed_scaling_factor
+        self.gate = Router(hidden_size, num_experts, top_k)
+        self.experts = Experts(hidden_size, intermediate_size, num_experts, alpha, limit)
+        self.shared_experts = GatedMLP(hidden_size, shared_intermediate_size, alpha, limit)
+        self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [T, hidden_size] → same."""

@@ -92,7 +92,16 @@ class DecoderLayer(nn.Module):
         self.self_attn = SelfAttention(config, layer)
         self.mlp: nn.Module
         if config.moe_layers[layer]:
-            self.mlp = MoE(config)
+            self.mlp = MoE(
+                hidden_size=config.hidden_size,
+                intermediate_size=config.intermediate_size,
+                shared_intermediate_size=config.shared_intermediate_size,
+                num_experts=config.num_experts,
+                top_k=config.num_experts_per_tok,
+                scale=config.routed_scaling_factor,
+                alpha=config.swiglu_alpha,
+                limit=config.swiglu_limit,
+            )
         else:
             self.mlp = GatedMLP(
                 config.hidden_size, config.dense_intermediate_size, config.swiglu_alpha, config.swiglu_limit

@@ -1,0 +1,79 @@
+"""Attention of one step: planned once, run per layer: insert → index → select → attend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tamis.attention.dense import attend_dense
+from tamis.attention.plan import StepTables
+from tamis.cache.pool import RowPool
+from tamis.kernels import index_score, row_insert, sparse_attention, topk_blocks
+
+
+@dataclass(frozen=True)
+class SelectionRule:
+    """How many blocks a query reads, and which are forced in: the first `init_blocks`, the last `local_blocks`."""
+
+    topk_blocks: int
+    init_blocks: int
+    local_blocks: int
+
+
+class StepAttention:
+    """Serves `attend` (see models/m3.py) for the tokens of one step, over the pool's rows.
+
+    Attributes:
+        selections: layer → [T, num_kv_heads, topk_blocks], kept when `keep_selections` is set (tests, tools).
+    """
+
+    def __init__(
+        self, pool: RowPool, tables: StepTables, rule: SelectionRule, scale: float, *, keep_selections: bool = False
+    ):
+        self.pool = pool
+        self.tables = tables
+        self.rule = rule
+        self.scale = scale
+        self.selections: dict[int, Tensor] = {}
+        self.keep_selections = keep_selections
+        self.token_tables = tables.block_tables[tables.request_of_token]
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
+    ) -> Tensor:
+        """See `models.m3.Attention`. Every row of the step is written before any query reads."""
+        k_lane, v_lane = self.pool.kv_lanes(layer)
+        row_insert.insert(k_lane, k, self.tables.slots)
+        row_insert.insert(v_lane, v, self.tables.slots)
+        if index_q is None or index_k is None:
+            return attend_dense(q, k_lane, v_lane, self.tables, self.scale).to(q.dtype)
+        row_insert.insert(self.pool.index_lane(layer), index_k[:, None], self.tables.slots)
+        selection = self._select(layer, index_q)
+        if self.keep_selections:
+            self.selections[layer] = selection
+        out = sparse_attention.sparse_attention(
+            q, k_lane, v_lane, selection, self.token_tables, self.tables.positions, self.scale
+        )
+        return out.to(q.dtype)
+
+    def _select(self, layer: int, index_q: Tensor) -> Tensor:
+        """[T, num_kv_heads, topk_blocks] for all requests."""
+        rule, lane = self.rule, self.pool.index_lane(layer)
+        parts = []
+        for row, segment in enumerate(self.tables.segments):
+            tokens = slice(segment.start, segment.start + segment.length)
+            positions = self.tables.positions[tokens]
+            num_blocks = -(-segment.context_tokens // 128)
+            if num_blocks <= rule.topk_blocks:
+                # Every visible block is selected whatever its score.
+                scores = index_q.new_zeros(segment.length, index_q.shape[1], num_blocks, dtype=torch.float32)
+            else:
+                scores = index_score.block_scores(index_q[tokens], lane, self.tables.block_tables[row], positions)
+            parts.append(
+                topk_blocks.select_blocks(
+                    scores, positions, k=rule.topk_blocks, init=rule.init_blocks, local=rule.local_blocks
+                )
+            )
+        return torch.cat(parts)

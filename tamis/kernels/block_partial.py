@@ -1,0 +1,52 @@
+"""Attention over one block, and the merging of blocks by log-sum-exp: the two steps that every attention here shares.
+
+A query's blocks are merged one by one in ascending position, so its result depends on its own blocks only.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def softmax_partial(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Unnormalised softmax over one block's keys.
+
+    Args:
+        scores: [..., rows, 128] fp32, scaled.
+        visible: broadcastable to [..., rows]; keys at or past it are masked. At least 1.
+
+    Returns:
+        (weights [..., rows, 128], their maximum's exponent m [..., rows], their sum l [..., rows]).
+    """
+    key = torch.arange(scores.shape[-1], device=scores.device)
+    scores = scores.masked_fill(key >= visible[..., None], -torch.inf)
+    m = scores.amax(-1)
+    weights = torch.exp(scores - m[..., None])
+    return weights, m, weights.sum(-1)
+
+
+class Merge:
+    """Running log-sum-exp merge of block partials.
+
+    Attributes:
+        out: [..., D] fp32 running weighted sum, m and l: [...] its exponent and weight.
+    """
+
+    def __init__(self, shape: torch.Size | tuple[int, ...], device: torch.device):
+        self.out = torch.zeros(shape, dtype=torch.float32, device=device)
+        self.m = torch.full(shape[:-1], -torch.inf, device=device)
+        self.l = torch.zeros(shape[:-1], device=device)
+
+    def add(self, rows: slice, out: Tensor, m: Tensor, l: Tensor) -> None:
+        """Merge a partial into `rows` of the first dim. m = −inf leaves a row as it is, once it has a block."""
+        old_m = self.m[rows]
+        new_m = torch.maximum(old_m, m)
+        keep, take = torch.exp(old_m - new_m), torch.exp(m - new_m)
+        self.out[rows] = self.out[rows] * keep[..., None] + out * take[..., None]
+        self.l[rows] = self.l[rows] * keep + l * take
+        self.m[rows] = new_m
+
+    def result(self) -> Tensor:
+        """[..., D]: the attention output."""
+        return self.out / self.l[..., None]

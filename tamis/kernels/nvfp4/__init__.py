@@ -1,0 +1,12 @@
+"""NVFP4: E2M1 codes, two a byte, with an E4M3 scale per 16 values.
+
+Format (facts of the M3.1 cache): low nibble = even dim; scales linear, no global scale. Quantiser: scale =
+E4M3(amax / 6) clamped to [1/512, 448]; codes round half to even; never −0. Two ways to read:
+
+- "exact": e2m1·scale;
+- "e4m3": e2m1·scale, saturated to ±448 and rounded to E4M3 (then dotted with an E4M3 query).
+"""
+
+from tamis.kernels.nvfp4.cpu import GROUP, dequantize, quantize, round_to_e4m3
+
+__all__ = ["GROUP", "dequantize", "quantize", "round_to_e4m3"]
