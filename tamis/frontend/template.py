@@ -1,0 +1,202 @@
+"""Chat messages to prompt text, with the checkpoint's own jinja template or the built-in one of the family.
+
+Templates run in jinja2's immutable sandbox with what Hugging Face templates expect: `raise_exception`,
+`strftime_now`, a `tojson` that keeps non-ASCII characters, loop controls, and blocks trimmed. Templates sent in
+requests are not taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tamis.errors import CheckpointError, InvalidRequestError
+from tamis.frontend.markers import MarkerGuard
+from tamis.frontend.messages import normalize_messages
+from tamis.frontend.template_variables import free_variables
+from tamis.frontend.tokenizer import Tokenizer, read_json
+
+BUILT_IN = "minimax_m3.jinja"
+
+# Variables that the engine sets; a request cannot.
+_OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
+
+
+class ChatTemplate:
+    """One compiled template. Rendering is thread-safe.
+
+    Attributes:
+        name: where it came from, for messages and the start-up card.
+        variables: names that `template_kwargs` may set.
+    """
+
+    def __init__(self, source: str, *, name: str, tokenizer: Tokenizer) -> None:
+        self.name = name
+        self._guard = MarkerGuard(tokenizer.added_tokens)
+        self._named_tokens = tokenizer.named_tokens
+        environment = _environment()
+        try:
+            free = free_variables(environment.parse(source))
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise CheckpointError(
+                f"The chat template {name} is broken at line {error.lineno}: {error.message}"
+            ) from error
+        self.variables = free - _OWN_VARIABLES - set(environment.globals) - set(self._named_tokens)
+
+    @classmethod
+    def from_folder(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
+        """The folder's chat_template.jinja, else tokenizer_config.json's `chat_template`, else the built-in one.
+
+        Raises:
+            CheckpointError: for a template that does not compile.
+        """
+        path = folder / "chat_template.jinja"
+        if path.is_file():
+            return cls(path.read_text(encoding="utf-8"), name=str(path), tokenizer=tokenizer)
+        config_path = folder / "tokenizer_config.json"
+        source = read_json(config_path).get("chat_template")
+        if isinstance(source, list):
+            source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
+        if isinstance(source, str):
+            return cls(source, name=f"{config_path}:chat_template", tokenizer=tokenizer)
+        return cls.built_in(tokenizer)
+
+    @classmethod
+    def built_in(cls, tokenizer: Tokenizer) -> ChatTemplate:
+        """The MiniMax-M3 format that ships with the package."""
+        source = files("tamis.frontend").joinpath("templates", BUILT_IN).read_text(encoding="utf-8")
+        return cls(source, name=f"built-in {BUILT_IN}", tokenizer=tokenizer)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        """The prompt as one text; arguments and errors as `render_pieces`."""
+        return "".join(self.render_pieces(messages, **kwargs))
+
+    def render_pieces(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> list[str]:
+        """The prompt, cut where a message held a marker; each piece is to be tokenised by itself.
+
+        Args:
+            messages: as `messages.normalize_messages` takes them.
+            tools: OpenAI tool definitions; none when None or empty.
+            template_kwargs: further variables of the template, those in `variables` only.
+            add_generation_prompt: open the model's turn at the end.
+            continue_final_message: end inside the last message instead, which is the assistant's.
+
+        Raises:
+            InvalidRequestError: what the template or these rules refuse.
+            UnsupportedError: content that is not text.
+        """
+        kwargs = dict(template_kwargs or {})
+        self._check_kwargs(kwargs)
+        normal = normalize_messages(messages)
+        if continue_final_message:
+            _check_continuation(normal, add_generation_prompt)
+        sentinel = self._guard.choose_sentinel([normal, list(tools or [])])
+        protected = [self._guard.protect(message, sentinel) for message in normal]
+        variables = {
+            **self._named_tokens,
+            **kwargs,
+            "messages": protected,
+            "tools": [self._guard.protect_tool(tool, sentinel) for tool in tools] if tools else None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = self._render(variables)
+        if continue_final_message:
+            text = _cut_after(text, protected[-1]["content"])
+        return text.split(sentinel)
+
+    def _render(self, variables: dict[str, Any]) -> str:
+        try:
+            return self._template.render(variables)
+        except _RefusedByTemplate as error:
+            raise InvalidRequestError(str(error), param="messages") from error
+        except Exception as error:  # a template can fail in any way that Python can
+            raise InvalidRequestError(
+                f"The chat template cannot render these messages: {type(error).__name__}: {error}.",
+                param="messages",
+                hint=f"The template is {Path(self.name).name}.",
+            ) from error
+
+    def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
+        for name in kwargs:
+            if name not in self.variables:
+                near = difflib.get_close_matches(name, self.variables, n=1)
+                known = ", ".join(sorted(self.variables)) or "none"
+                raise InvalidRequestError(
+                    f"chat_template_kwargs names {name!r}, which this model's chat template does not have "
+                    f"(it has: {known}).",
+                    param=f"chat_template_kwargs.{name}",
+                    hint=f"Did you mean {near[0]!r}?" if near else None,
+                )
+
+
+class _RefusedByTemplate(jinja2.TemplateError):
+    """What a template says through `raise_exception`."""
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise _RefusedByTemplate(message)
+
+
+def _check_continuation(messages: list[dict[str, Any]], add_generation_prompt: bool) -> None:
+    if add_generation_prompt:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt are both true, but a prompt ends in only one way.",
+            param="continue_final_message",
+            hint="Set add_generation_prompt to false.",
+        )
+    last = messages[-1]
+    if last["role"] != "assistant" or not last["content"].strip() or last.get("tool_calls"):
+        raise InvalidRequestError(
+            f"continue_final_message needs an assistant message with text at the end, but the last one is of role "
+            f"{last['role']!r}" + (" without text." if last["role"] == "assistant" else "."),
+            param="continue_final_message",
+        )
+
+
+def _cut_after(text: str, content: str) -> str:
+    """Cut the prompt after the last message's text, which a template may have stripped at its ends."""
+    for wanted in (content, content.strip()):
+        at = text.rfind(wanted)
+        if at >= 0:
+            return text[: at + len(wanted)]
+    raise InvalidRequestError(
+        "continue_final_message: the chat template does not show the last message's text as it is.",
+        param="continue_final_message",
+    )
