@@ -29,10 +29,10 @@ class Lane:
     contract: str = "exact"
 
     def read(self, *index: Tensor | int) -> Tensor:
-        """Advanced-index the leading dims (blocks, heads) → fp32 [..., 128, dim]."""
+        """Index the leading dims (blocks, heads) → fp32 [..., 128, dim], never a view of the pool."""
         codes = self.codes[index]
         if self.format != "nvfp4":
-            return codes.float()
+            return codes.to(torch.float32, copy=True)
         assert self.scales is not None
         return nvfp4.dequantize(codes, self.scales[index], self.contract)
 

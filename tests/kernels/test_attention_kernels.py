@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tamis.kernels.dense_attention import cpu as dense_cpu
 from tamis.kernels.dense_attention import dense_attention
 from tamis.kernels.dense_attention import reference as dense_reference
 from tamis.kernels.index_score import block_scores
@@ -147,3 +148,20 @@ def test_both_ways_and_the_dense_kernel_give_the_same_bits(group, monkeypatch):
     monkeypatch.setattr(sparse_cpu, "_MAX_GATHER_TOKENS", 1 << 30)
     assert torch.equal(outer, sparse_attention(*args))
     assert torch.equal(outer, dense_attention(q, k_lane, v_lane, table, positions, 0.125))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_attention_in_tiles_leaves_the_pool_alone(format, monkeypatch):
+    context = 300
+    k_lane, v_lane, table, generator = filled_lanes(format, context, 2, 32, seed=11)
+    positions = last_positions(context, 300)
+    q = torch.randn(context, 4, 32, generator=generator)
+    selection = random_selection(positions, 2, 3, generator)
+    before = v_lane.codes.contiguous().view(torch.uint8).clone()
+    whole = dense_attention(q, k_lane, v_lane, table, positions, 0.2)
+    monkeypatch.setattr(dense_cpu, "_TILE_ROWS", 4 * 37)
+    monkeypatch.setattr(sparse_cpu, "_TILE_VALUES", 4 * 3 * 32 * 37)
+    assert torch.equal(dense_attention(q, k_lane, v_lane, table, positions, 0.2), whole)
+    tables = table.expand(context, -1)
+    assert torch.equal(sparse_attention(q, k_lane, v_lane, selection, tables, positions, 0.2), whole)
+    assert torch.equal(v_lane.codes.contiguous().view(torch.uint8), before)
