@@ -28,6 +28,8 @@ def resolve_model(model: str, *, weights: bool = True, param: str = "model") -> 
     """
     if model == BUNDLED_MODEL:
         return _bundled()
+    if not model:
+        raise CheckpointError("The model name is empty.", param=param, hint=f"Leave it out for {BUNDLED_MODEL!r}.")
     path = Path(model).expanduser()
     if path.is_dir():
         return path.resolve()
