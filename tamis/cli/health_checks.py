@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import inspect
 import os
-import pkgutil
 import platform
 import re
 import shutil
@@ -137,26 +134,22 @@ def extension() -> Finding:
 
 
 def kernels() -> Finding:
-    """Which implementation of each operation this machine uses."""
-    import tamis.kernels
+    """Which implementation of each operation this machine uses, and why not another."""
+    import torch
 
-    choices: dict[str, dict[str, str | None]] = {}
-    for operation in pkgutil.iter_modules(tamis.kernels.__path__):
-        if not operation.ispkg:
-            continue
-        face = importlib.import_module(f"tamis.kernels.{operation.name}")
-        reference = importlib.import_module(f"tamis.kernels.{operation.name}.reference")
-        # The face re-exports one implementation: the module that has the functions which the reference has too.
-        used = next(inspect.getmodule(getattr(face, name)) for name in face.__all__ if hasattr(reference, name))
-        assert used is not None
-        about = (used.__doc__ or "").strip().partition("\n")[0]
-        choices[operation.name] = {"implementation": used.__name__.rpartition(".")[2], "about": about}
-    by_implementation = sorted({str(choice["implementation"]) for choice in choices.values()})
-    value = "; ".join(
-        f"{implementation}: {', '.join(name for name, c in choices.items() if c['implementation'] == implementation)}"
-        for implementation in by_implementation
-    )
-    return Finding("kernels", "ok", value, None, choices)
+    from tamis.kernels.registry import explain
+
+    choices = explain("cuda" if torch.cuda.is_available() else "cpu")
+    used: dict[str, list[str]] = {}
+    for choice in choices:
+        used.setdefault(choice["implementation"], []).append(choice["op"])
+    value = "; ".join(f"{name}: {', '.join(operations)}" for name, operations in used.items())
+    refused = [
+        f"{choice['op']} {name} is not used: {reason.rstrip('.')}."
+        for choice in choices
+        for name, reason in choice["refused"].items()
+    ]
+    return Finding("kernels", "ok", value, " ".join(refused) or None, {"choices": choices})
 
 
 def invariance() -> Finding:

@@ -21,6 +21,8 @@ ORDER = (
 BESIDE = {
     # The training forward runs the served model's own modules, and renders with the served template.
     "train": {"imports": {"frontend", "models", "layers", "attention", "cache", "kernels"}, "imported_by": {"cli"}},
+    # Formulas in pure Python: the start-up check and the command line call the same ones.
+    "planner": {"imports": {"cache"}, "imported_by": {"cli", "server", "runner"}},
     # Data only.
     "nano": {"imports": set(), "imported_by": {"frontend", "cli", "train"}},
 }
@@ -42,7 +44,8 @@ TENSORS = {"torch", "triton", "numpy", "safetensors", "tokenizers"}
 
 # Third-party packages by part. From runner down the code must run on a bare GPU machine; engine has no torch.
 THIRD_PARTY = {
-    "cli": {"cyclopts", "rich", "httpx", "openai"},
+    # What is heavy only inside functions: test_importing_a_part_loads_nothing_heavy.
+    "cli": {"cyclopts", "rich", "httpx", "openai", "torch", "safetensors"},
     "server": {"fastapi", "starlette", "pydantic", "uvicorn", "uvloop", "prometheus_client", "msgspec", "rich"},
     "frontend": {"tokenizers", "jinja2", "huggingface_hub", "msgspec", "rich"},
     "wire": {"msgspec", "zmq"},
@@ -54,6 +57,7 @@ THIRD_PARTY = {
     "cache": TENSORS,
     "kernels": TENSORS,
     "train": TENSORS | {"jinja2", "matplotlib"},
+    "planner": set(),
     "nano": set(),
 }
 

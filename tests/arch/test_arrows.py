@@ -39,7 +39,7 @@ def may_import(found: Import) -> bool:
 
 
 def listing(found: list[Import]) -> str:
-    return "\n".join(str(one) for one in found)
+    return "\n".join(dict.fromkeys(str(one) for one in found))
 
 
 def test_every_part_has_a_place_in_the_house() -> None:

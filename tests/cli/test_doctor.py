@@ -88,11 +88,21 @@ def test_the_bundled_model_is_intact() -> None:
     assert finding.details["tensors"] > 0
 
 
-def test_kernels_names_every_operation_and_its_implementation() -> None:
-    choices = health_checks.kernels().details
+def test_kernels_names_every_operation_with_its_implementation() -> None:
+    choices = {choice["op"]: choice for choice in health_checks.kernels().details["choices"]}
 
     assert {"nvfp4", "topk_blocks", "sparse_attention", "index_score"} <= choices.keys()
-    assert all(choice["implementation"] and choice["about"] for choice in choices.values())
+    assert all(choice["implementation"] and choice["source"] for choice in choices.values())
+
+
+def test_kernels_says_why_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"op": "nvfp4", "implementation": "torch", "source": "cpu.py", "refused": {"native": "no compiler."}}
+    monkeypatch.setattr("tamis.kernels.registry.explain", lambda device: [refused])
+
+    finding = health_checks.kernels()
+
+    assert finding.value == "torch: nvfp4"
+    assert finding.hint == "nvfp4 native is not used: no compiler."
 
 
 @pytest.mark.parametrize("has_compiler", [True, False], ids=["compiler", "no compiler"])
