@@ -1,16 +1,14 @@
 """Engine configuration: one frozen value, built once from flags, passed down. Field names are vLLM's flags.
 
-`EngineConfig.resolve` fills every "auto" from the hardware and the checkpoint and returns a new value; nothing
-below it reads the environment. Each field's metadata holds its help text, from which the flags are generated.
+Every "auto" is resolved once, when the engine is loaded (`runner/load.py`), and the start-up card says to what;
+nothing below reads the environment. Each field's metadata holds its help text, from which flags are generated.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, get_args
-
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from tamis.errors import ConfigError
 
@@ -25,10 +23,9 @@ BLOCK_TOKENS = 128
 BUNDLED_MODEL = "nano"
 
 
-def _flag(default: Any, help: str, **kwargs: Any) -> Any:
-    if callable(default):
-        return field(default_factory=default, metadata={"help": help, **kwargs})
-    return field(default=default, metadata={"help": help, **kwargs})
+def _help(text: str, **more: Any) -> dict[str, Any]:
+    """Field metadata: the flag's help text; `alias` is another spelling, `positional` the command's argument."""
+    return {"help": text, **more}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,44 +41,72 @@ class AttentionConfig:
     indexer_kv_dtype: CacheDtype = "auto"
     dequant_contract: DequantContract = "auto"
 
+    def __post_init__(self) -> None:
+        _check_choice("--attention-config indexer_kv_dtype", self.indexer_kv_dtype, CacheDtype)
+        _check_choice("--attention-config dequant_contract", self.dequant_contract, DequantContract)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Everything the engine process needs. Units are in the names; None means "work it out in `resolve`"."""
+    """Everything the engine process needs. Units are in the names; None and "auto" are worked out at load."""
 
-    model: str = _flag(BUNDLED_MODEL, "Model folder or hub id; the bundled model when left out.", positional=True)
-    tokenizer: str | None = _flag(None, "Folder or hub id of the tokenizer, when it is not the model's own.")
-    served_model_name: str | None = _flag(None, "Name under which the API lists the model.")
-    load_format: LoadFormat = _flag("auto", "safetensors, or dummy: random weights of the config's shapes.")
-    hf_overrides: dict[str, Any] = _flag(dict, "JSON merged into config.json, e.g. '{\"num_hidden_layers\": 2}'.")
-    dtype: Dtype = _flag("auto", "Compute dtype; auto is float32 on a CPU, the checkpoint's on a GPU.")
-    device: Device = _flag("auto", "Where the model runs.")
-    threads: int | None = _flag(None, "CPU threads; default: the cores this process may use.")
-    seed: int = _flag(0, "Seed for dummy weights and for requests that bring none.")
-    max_model_len: int | None = _flag(None, "Longest context in tokens, prompt and output; default: the model's own.")
-    block_size: int = _flag(BLOCK_TOKENS, "Tokens a cache block; MSA models fix it at 128.")
-    kv_cache_dtype: CacheDtype = _flag("auto", "Dtype of cached keys and values; auto is the checkpoint's.")
-    attention_config: AttentionConfig = _flag(AttentionConfig, "JSON, e.g. '{\"indexer_kv_dtype\": \"nvfp4\"}'.")
-    num_blocks_override: int | None = _flag(
-        None, "Blocks in the pool, whatever the memory.", alias="num-gpu-blocks-override"
+    model: str = field(
+        default=BUNDLED_MODEL,
+        metadata=_help("Model folder or hub id; the bundled model when left out.", positional=True),
     )
-    kv_cache_memory_bytes: int | None = _flag(None, "Memory for the pool; default: a share of what is free.")
-    gpu_memory_utilization: float = _flag(0.9, "Share of GPU memory for weights and pool; no effect on a CPU.")
-    enable_prefix_caching: bool = _flag(True, "Share the blocks of equal prefixes.")
-    max_num_seqs: int = _flag(64, "Most requests in one step.")
-    max_num_batched_tokens: int = _flag(2048, "Token budget of one step; longer prompts are prefilled in chunks.")
-    max_queued_requests: int = _flag(1024, "Waiting requests beyond which new ones are refused with 429.")
-    scheduling_policy: SchedulingPolicy = _flag("fcfs", "fcfs, or priority: lower values first.")
+    tokenizer: str | None = field(
+        default=None, metadata=_help("Folder or hub id of the tokenizer, when it is not the model's own.")
+    )
+    served_model_name: str | None = field(default=None, metadata=_help("Name under which the API lists the model."))
+    load_format: LoadFormat = field(
+        default="auto", metadata=_help("safetensors, or dummy: random weights of the config's shapes.")
+    )
+    hf_overrides: dict[str, Any] = field(
+        default_factory=dict, metadata=_help("JSON merged into config.json, e.g. '{\"num_hidden_layers\": 2}'.")
+    )
+    dtype: Dtype = field(
+        default="auto", metadata=_help("Compute dtype; auto is float32 on a CPU, the checkpoint's on a GPU.")
+    )
+    device: Device = field(default="auto", metadata=_help("Where the model runs."))
+    threads: int | None = field(default=None, metadata=_help("CPU threads; default: the cores this process may use."))
+    seed: int = field(default=0, metadata=_help("Seed for dummy weights and for requests that bring none."))
+    max_model_len: int | None = field(
+        default=None, metadata=_help("Longest context in tokens, prompt and output; default: the model's own.")
+    )
+    block_size: int = field(default=BLOCK_TOKENS, metadata=_help("Tokens a cache block; MSA models fix it at 128."))
+    kv_cache_dtype: CacheDtype = field(
+        default="auto", metadata=_help("Dtype of cached keys and values; auto is the checkpoint's.")
+    )
+    attention_config: AttentionConfig = field(
+        default_factory=AttentionConfig, metadata=_help('JSON, e.g. \'{"indexer_kv_dtype": "nvfp4"}\'.')
+    )
+    num_blocks_override: int | None = field(
+        default=None, metadata=_help("Blocks in the pool, whatever the memory.", alias="num-gpu-blocks-override")
+    )
+    kv_cache_memory_bytes: int | None = field(
+        default=None, metadata=_help("Memory for the pool; default: a share of what is free.")
+    )
+    gpu_memory_utilization: float = field(
+        default=0.9, metadata=_help("Share of GPU memory for weights and pool; no effect on a CPU.")
+    )
+    enable_prefix_caching: bool = field(default=True, metadata=_help("Share the blocks of equal prefixes."))
+    max_num_seqs: int = field(default=64, metadata=_help("Most requests in one step."))
+    max_num_batched_tokens: int = field(
+        default=2048, metadata=_help("Token budget of one step; longer prompts are prefilled in chunks.")
+    )
+    max_queued_requests: int = field(
+        default=1024, metadata=_help("Waiting requests beyond which new ones are refused with 429.")
+    )
+    scheduling_policy: SchedulingPolicy = field(
+        default="fcfs", metadata=_help("fcfs, or priority: lower values first.")
+    )
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            allowed = _literals(f.name)
-            if allowed and getattr(self, f.name) not in allowed:
-                raise ConfigError(
-                    f"--{f.name.replace('_', '-')} is {getattr(self, f.name)!r}, but must be one of "
-                    f"{', '.join(allowed)}.",
-                    param=f.name,
-                )
+        _check_choice("--load-format", self.load_format, LoadFormat)
+        _check_choice("--dtype", self.dtype, Dtype)
+        _check_choice("--device", self.device, Device)
+        _check_choice("--kv-cache-dtype", self.kv_cache_dtype, CacheDtype)
+        _check_choice("--scheduling-policy", self.scheduling_policy, SchedulingPolicy)
         if self.block_size != BLOCK_TOKENS:
             raise ConfigError(
                 f"--block-size is {self.block_size}, but MSA models are trained with blocks of {BLOCK_TOKENS} tokens.",
@@ -115,12 +140,9 @@ class EngineConfig:
         return dataclasses.replace(self, **changes)
 
 
-def _literals(name: str) -> tuple[str, ...]:
-    kinds = {
-        "load_format": LoadFormat,
-        "dtype": Dtype,
-        "device": Device,
-        "kv_cache_dtype": CacheDtype,
-        "scheduling_policy": SchedulingPolicy,
-    }
-    return get_args(kinds[name]) if name in kinds else ()
+def _check_choice(flag: str, value: object, choices: Any) -> None:
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ConfigError(
+            f"{flag} is {value!r}, but must be one of {', '.join(allowed)}.", param=flag.split()[-1].lstrip("-")
+        )

@@ -89,7 +89,10 @@ def row_layout(
         offset = span.end
         return span
 
-    kv = [(next_span(kv_format, num_kv_heads, head_dim), next_span(kv_format, num_kv_heads, head_dim)) for _ in sparse_layers]
+    kv = [
+        (next_span(kv_format, num_kv_heads, head_dim), next_span(kv_format, num_kv_heads, head_dim))
+        for _ in sparse_layers
+    ]
     index = {layer: next_span(index_format, 1, index_head_dim) for layer, sparse in enumerate(sparse_layers) if sparse}
     draft = [
         (next_span(draft_format, num_kv_heads, head_dim), next_span(draft_format, num_kv_heads, head_dim))

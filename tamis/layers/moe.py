@@ -20,9 +20,9 @@ class Router(nn.Module):
     def __init__(self, hidden_size: int, num_experts: int, top_k: int):
         super().__init__()
         self.top_k = top_k
-        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size, dtype=torch.float32))
         self.e_score_correction_bias: Tensor
-        self.register_buffer("e_score_correction_bias", torch.zeros(num_experts))
+        self.register_buffer("e_score_correction_bias", torch.zeros(num_experts, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x: [T, hidden_size] → (expert ids [T, k] int64, weights [T, k] fp32)."""

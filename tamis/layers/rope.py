@@ -17,8 +17,9 @@ class RotaryTable:
 
     def __init__(self, rotary_dim: int, theta: float):
         self.rotary_dim = rotary_dim
-        self._inverse_frequency = 1.0 / (theta ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim))
-        self._table = torch.empty(0, 2, rotary_dim // 2)
+        even = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device="cpu")
+        self._inverse_frequency = 1.0 / (theta ** (even / rotary_dim))
+        self._table = torch.empty(0, 2, rotary_dim // 2, dtype=torch.float32, device="cpu")
 
     def lookup(self, positions: Tensor, num_positions: int) -> tuple[Tensor, Tensor]:
         """positions: [T] int64, all below `num_positions` (a host number, so that nothing syncs).
@@ -28,7 +29,9 @@ class RotaryTable:
         """
         while self._table.shape[0] < num_positions:
             start = self._table.shape[0]
-            angle = torch.arange(start, start + _TABLE_STEP_TOKENS, dtype=torch.float32)[:, None] * self._inverse_frequency
+            angle = (
+                torch.arange(start, start + _TABLE_STEP_TOKENS, dtype=torch.float32)[:, None] * self._inverse_frequency
+            )
             step = torch.stack([angle.cos(), angle.sin()], dim=1)
             self._table = torch.cat([self._table, step.to(self._table.device)])
         if self._table.device != positions.device:

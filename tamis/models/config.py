@@ -15,41 +15,11 @@ from typing import Any
 
 from tamis.config import BLOCK_TOKENS
 from tamis.errors import CheckpointError, ConfigError
+from tamis.models.config_keys import IGNORED, KNOWN, KNOWN_SPARSE
 
 ARCHITECTURES = ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForConditionalGeneration")
 TEXT_ARCHITECTURES = ("MiniMaxM3SparseForCausalLM", "MiniMaxM3VLForCausalLM", "MiniMaxM3VLTextModel")
 MODEL_TYPES = ("minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3")
-
-# Keys of generic tooling that do not touch the forward pass at inference.
-_IGNORED = frozenset(
-    """
-    _name_or_path add_cross_attention architectures attention_dropout auto_map begin_suppress_tokens bos_token_id
-    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id dtype eos_token_id finetuning_task id2label
-    initializer_range is_decoder is_encoder_decoder label2id model_type output_attentions output_hidden_states
-    output_router_logits pad_token_id prefix problem_type pruned_heads return_dict router_aux_loss_coef
-    router_jitter_noise sep_token_id task_specific_params tie_encoder_decoder tokenizer_class torch_dtype
-    transformers_version use_cache num_mtp_modules mtp_transformer_layers initializer_factor rope_type
-    num_nextn_predict_layers
-    """.split()
-)
-_KNOWN = frozenset(
-    """
-    vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim rms_norm_eps rope_theta
-    rotary_dim partial_rotary_factor rope_parameters rope_scaling max_position_embeddings tie_word_embeddings
-    intermediate_size dense_intermediate_size shared_intermediate_size num_local_experts num_experts n_routed_experts
-    num_experts_per_tok n_shared_experts num_shared_experts routed_scaling_factor scoring_func use_routing_bias
-    norm_topk_prob n_group topk_group hidden_act swiglu_alpha swiglu_limit use_gemma_norm use_qk_norm qk_norm_type
-    attention_bias mlp_bias moe_layer_freq sparse_attention_config layer_types mlp_layer_types index_n_heads
-    index_head_dim index_block_size index_topk_blocks index_local_blocks index_init_blocks sliding_window
-    attention_output_gate
-    """.split()
-)
-_KNOWN_SPARSE = frozenset(
-    """
-    use_sparse_attention sparse_index_dim sparse_num_index_heads sparse_topk_blocks sparse_block_size
-    sparse_score_type sparse_init_block sparse_local_block sparse_attention_freq sparse_disable_index_value
-    """.split()
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +97,14 @@ def parse_config(raw: dict[str, Any], overrides: dict[str, Any] | None = None) -
     if raw.get("quantization_config"):
         method = raw["quantization_config"].get("quant_method", "unknown")
         raise ConfigError(
-            f"The checkpoint is quantised with {method!r}; bfloat16 and float32 weights are supported.",
+            f"config.json has a quantization_config ({method!r}); bfloat16 and float32 weights are supported.",
             param="quantization_config",
             hint="Use the unquantised checkpoint of the same model.",
         )
     text = raw.get("text_config", raw)
-    outer = {} if text is raw else {k: v for k, v in raw.items() if k in ("tie_word_embeddings", "torch_dtype", "dtype")}
+    outer = (
+        {} if text is raw else {k: v for k, v in raw.items() if k in ("tie_word_embeddings", "torch_dtype", "dtype")}
+    )
     return _parse_text({**outer, **text}, flat=text is raw)
 
 
@@ -143,8 +115,8 @@ def _check_architecture(raw: dict[str, Any]) -> None:
     if not found and raw.get("model_type") in MODEL_TYPES:
         return
     raise ConfigError(
-        f"The checkpoint's architecture is {', '.join(found) or raw.get('model_type') or 'not named'}, but Tamis serves "
-        f"{', '.join(ARCHITECTURES)}.",
+        f"The checkpoint's architecture is {', '.join(found) or raw.get('model_type') or 'not named'}, but Tamis "
+        f"serves {', '.join(ARCHITECTURES)}.",
         param="architectures",
         hint="Name a MiniMax-M3 or M3.1 checkpoint.",
     )
@@ -203,7 +175,7 @@ class _Reader:
         value = self.values.get(key, default)
         if value not in allowed:
             raise ConfigError(
-                f"config.json has {key} = {value!r}; this model's maths is known for {', '.join(map(repr, allowed))} only.",
+                f"config.json has {key} = {value!r}; the maths is known for {', '.join(map(repr, allowed))} only.",
                 param=key,
             )
         return value
@@ -212,8 +184,8 @@ class _Reader:
 def _parse_text(text: dict[str, Any], *, flat: bool) -> M3Config:
     sparse = text.get("sparse_attention_config") or {}
     unknown = sorted(
-        [k for k, v in text.items() if k not in _KNOWN | _IGNORED and v is not None and not (flat and _outer_key(k))]
-        + [f"sparse_attention_config.{k}" for k, v in sparse.items() if k not in _KNOWN_SPARSE and v is not None]
+        [k for k, v in text.items() if k not in KNOWN | IGNORED and v is not None and not (flat and _outer_key(k))]
+        + [f"sparse_attention_config.{k}" for k, v in sparse.items() if k not in KNOWN_SPARSE and v is not None]
     )
     if unknown:
         raise ConfigError(
@@ -242,7 +214,7 @@ def _parse_text(text: dict[str, Any], *, flat: bool) -> M3Config:
     num_kv_heads = read.number("num_key_value_heads", int)
     if num_heads % num_kv_heads:
         raise ConfigError(
-            f"config.json has num_attention_heads = {num_heads}, not a multiple of num_key_value_heads = {num_kv_heads}.",
+            f"config.json has num_attention_heads = {num_heads}, not a multiple of its {num_kv_heads} KV heads.",
             param="num_attention_heads",
         )
     head_dim = read.number("head_dim", int, 128)
@@ -259,6 +231,13 @@ def _parse_text(text: dict[str, Any], *, flat: bool) -> M3Config:
             param="num_experts_per_tok",
         )
     index = _index(text, sparse, num_kv_heads, num_layers)
+    moe_layers = _layer_flags(
+        num_layers,
+        ("mlp_layer_types", text.get("mlp_layer_types")),
+        "sparse",
+        "dense",
+        ("moe_layer_freq", text.get("moe_layer_freq")),
+    )
     return M3Config(
         vocab_size=read.number("vocab_size", int),
         hidden_size=read.number("hidden_size", int),
@@ -280,16 +259,20 @@ def _parse_text(text: dict[str, Any], *, flat: bool) -> M3Config:
         use_routing_bias=bool(text.get("use_routing_bias", True)),
         swiglu_alpha=read.number("swiglu_alpha", float, 1.702, low=0),
         swiglu_limit=read.number("swiglu_limit", float, 7.0, low=0),
-        moe_layers=_layer_flags(
-            text, num_layers, "mlp_layer_types", {"sparse": True, "dense": False}, text.get("moe_layer_freq")
-        ),
+        moe_layers=moe_layers if moe_layers is not None else (True,) * num_layers,
         torch_dtype=_dtype(text),
         **index,
     )
 
 
 def _outer_key(key: str) -> bool:
-    return key in ("image_token_index", "video_token_index", "projector_hidden_size", "vision_config", "merged_hidden_size")
+    return key in (
+        "image_token_index",
+        "video_token_index",
+        "projector_hidden_size",
+        "vision_config",
+        "merged_hidden_size",
+    )
 
 
 def _dtype(text: dict[str, Any]) -> str:
@@ -304,7 +287,8 @@ def _rope(read: _Reader, text: dict[str, Any], head_dim: int) -> tuple[float, in
     parameters = text.get("rope_parameters") or {}
     if parameters.get("rope_type", "default") != "default":
         raise ConfigError(
-            f"config.json has rope_type = {parameters['rope_type']!r}; only 'default' is computed here.", param="rope_parameters"
+            f"config.json has rope_type = {parameters['rope_type']!r} in rope_parameters, but only 'default' is known.",
+            param="rope_parameters",
         )
     theta = parameters.get("rope_theta", text.get("rope_theta", 5_000_000.0))
     factor = parameters.get("partial_rotary_factor", text.get("partial_rotary_factor"))
@@ -327,23 +311,23 @@ def _rope(read: _Reader, text: dict[str, Any], head_dim: int) -> tuple[float, in
 
 
 def _layer_flags(
-    text: dict[str, Any], num_layers: int, key: str, names: dict[str, bool], frequencies: Any
-) -> tuple[bool, ...]:
-    """Per-layer booleans from a list of names or, in M3's own spelling, of 0/1."""
-    entries = text.get(key)
-    if entries is None and frequencies is not None:
-        entries, names = frequencies, {0: False, 1: True}  # type: ignore[dict-item]
+    num_layers: int, names: tuple[str, list[Any] | None], on: str, off: str, frequencies: tuple[str, list[Any] | None]
+) -> tuple[bool, ...] | None:
+    """Per-layer booleans from (key, list of names) or, in M3's own spelling, (key, list of 0/1); None if neither."""
+    key, entries = names if names[1] is not None else frequencies
+    values: dict[Any, bool] = {on: True, off: False} if names[1] is not None else {1: True, 0: False}
     if entries is None:
-        return (key == "mlp_layer_types",) * num_layers
+        return None
     if not isinstance(entries, list) or len(entries) != num_layers:
         size = len(entries) if isinstance(entries, list) else repr(entries)
         raise ConfigError(f"config.json has {size} entries in {key}, but {num_layers} layers.", param=key)
-    bad = [e for e in entries if isinstance(e, list | dict) or e not in names]
+    bad = [e for e in entries if isinstance(e, list | dict) or e not in values]
     if bad:
         raise ConfigError(
-            f"config.json has {bad[0]!r} in {key}, but entries must be one of {', '.join(map(repr, names))}.", param=key
+            f"config.json has {bad[0]!r} in {key}, but entries must be one of {', '.join(map(repr, values))}.",
+            param=key,
         )
-    return tuple(names[e] for e in entries)
+    return tuple(values[e] for e in entries)
 
 
 def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_layers: int) -> dict[str, Any]:
@@ -362,20 +346,21 @@ def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_
             if sparse.get(nested, text.get(flat)) is not None
         }
     )
-    flags = _layer_flags(
-        text,
-        num_layers,
-        "layer_types",
-        {"minimax_m3_sparse": True, "full_attention": False},
-        sparse.get("sparse_attention_freq"),
+    flags = (
+        _layer_flags(
+            num_layers,
+            ("layer_types", text.get("layer_types")),
+            "minimax_m3_sparse",
+            "full_attention",
+            ("sparse_attention_freq", sparse.get("sparse_attention_freq")),
+        )
+        or (False,) * num_layers
     )
     _Reader(sparse).only("sparse_score_type", "max", "max")
     _Reader(sparse).only("use_sparse_attention", True, True)
     merged.only("index_block_size", BLOCK_TOKENS, BLOCK_TOKENS)
     disable_value = sparse.get("sparse_disable_index_value")
-    if isinstance(disable_value, list) and any(
-        s and not d for s, d in zip(flags, disable_value, strict=False)
-    ):
+    if isinstance(disable_value, list) and any(s and not d for s, d in zip(flags, disable_value, strict=False)):
         raise ConfigError(
             "config.json enables an index value branch (sparse_disable_index_value is 0 on a sparse layer), which is "
             "not part of this model.",
@@ -384,7 +369,7 @@ def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_
     heads = merged.number("index_n_heads", int, num_kv_heads)
     if any(flags) and heads != num_kv_heads:
         raise ConfigError(
-            f"config.json has {heads} index heads, but each of the {num_kv_heads} KV heads needs one.",
+            f"config.json has index_n_heads = {heads}, but each of the {num_kv_heads} KV heads needs one.",
             param="index_n_heads",
         )
     dim = merged.number("index_head_dim", int, 128)
@@ -392,10 +377,12 @@ def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_
     init = merged.number("index_init_blocks", int, 0, low=0)
     local = merged.number("index_local_blocks", int, 1, low=0)
     if dim % 16:
-        raise ConfigError(f"config.json has index_head_dim = {dim}, but rows need a multiple of 16.", param="index_head_dim")
+        raise ConfigError(
+            f"config.json has index_head_dim = {dim}, but rows need a multiple of 16.", param="index_head_dim"
+        )
     if init + local > topk:
         raise ConfigError(
-            f"config.json forces {init} first and {local} last blocks, more than the {topk} blocks a query reads.",
+            f"config.json has index_topk_blocks = {topk}, under the {init} first and {local} last blocks it forces.",
             param="index_topk_blocks",
         )
     return {

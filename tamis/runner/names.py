@@ -105,19 +105,16 @@ def _rows(start: int, stop: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t[start:stop]
 
 
+def _expert_rows(expert: int, start: int, stop: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t[expert, start:stop]
+
+
 def _cut_experts(canonical: str, name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, Source]]:
+    """A fused [E, rows, columns] tensor as one matrix an expert, or two (gate rows, then up rows)."""
     stem, part = canonical.rsplit(".", 1)
+    rows, columns = shape[1:]
+    pieces = {"w2": (0, rows)} if part == "down_proj" else {"w1": (0, rows // 2), "w3": (rows // 2, rows)}
     for expert in range(shape[0]):
-
-        def cut(t: Tensor, expert: int = expert, rows: slice = slice(None)) -> Tensor:
-            return t[expert, rows]
-
-        if part == "down_proj":
-            yield f"{stem}.{expert}.w2.weight", Source(name, shape[1:], cut)
-            continue
-        half = shape[1] // 2
-        for piece, rows in (("w1", slice(0, half)), ("w3", slice(half, shape[1]))):
-            yield (
-                f"{stem}.{expert}.{piece}.weight",
-                Source(name, (half, shape[2]), lambda t, cut=cut, rows=rows: cut(t, rows=rows)),
-            )
+        for piece, (start, stop) in pieces.items():
+            source = Source(name, (stop - start, columns), _expert_rows(expert, start, stop))
+            yield f"{stem}.{expert}.{piece}.weight", source

@@ -95,7 +95,8 @@ def _shards(folder: Path) -> list[Path]:
     missing = [n for n in names if not (folder / n).is_file()]
     if missing:
         raise CheckpointError(
-            f"{folder} lacks {len(missing)} of {len(names)} shards: {_names(missing)}.", hint="Download the checkpoint again."
+            f"{folder} lacks {len(missing)} of {len(names)} shards: {_names(missing)}.",
+            hint="Download the checkpoint again.",
         )
     return [folder / n for n in names]
 
@@ -103,7 +104,7 @@ def _shards(folder: Path) -> list[Path]:
 def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     try:
         with safe_open(file, framework="pt") as shard:
-            return {name: tuple(shard.get_slice(name).get_shape()) for name in shard.keys()}  # noqa: SIM118 (not a dict)
+            return {name: tuple(shard.get_slice(name).get_shape()) for name in shard.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{file} is truncated or not a safetensors file ({error}).", hint="Download or copy it again."

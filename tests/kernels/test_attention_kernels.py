@@ -74,7 +74,10 @@ def test_block_scores_match_reference(format, context):
     lane, _, table, generator = filled_lanes(format, context, 1, 32, seed=context)
     positions = last_positions(context, 5)
     q = torch.randn(len(positions), 3, 32, generator=generator)
-    close(block_scores(q, lane, table, positions).nan_to_num(neginf=-1e9), score_reference.block_scores(q, lane, table, positions).nan_to_num(neginf=-1e9))
+    close(
+        block_scores(q, lane, table, positions).nan_to_num(neginf=-1e9),
+        score_reference.block_scores(q, lane, table, positions).nan_to_num(neginf=-1e9),
+    )
 
 
 def test_block_scores_under_the_e4m3_contract_round_the_query():

@@ -29,7 +29,9 @@ SHAPES = {
     "small-limit": (Shape(extra={"swiglu_limit": 0.5, "swiglu_alpha": 1.1, "routed_scaling_factor": 1.3}), [300]),
 }
 CASES = [
-    pytest.param(shape, context, id=f"{name}-{context}") for name, (shape, contexts) in SHAPES.items() for context in contexts
+    pytest.param(shape, context, id=f"{name}-{context}")
+    for name, (shape, contexts) in SHAPES.items()
+    for context in contexts
 ]
 
 

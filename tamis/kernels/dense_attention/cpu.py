@@ -57,13 +57,13 @@ def _tile(q: Tensor, k_lane: Lane, v_lane: Lane, block_table: Tensor, positions:
         values[:, int(visible[-1]) :] = 0.0  # unwritten slots may hold NaN
         rows_visible = visible.repeat_interleave(group)
         scores = torch.bmm(rows, keys.transpose(1, 2))[:, :count] * scale
-        weights, m, l = softmax_partial(scores, rows_visible)
+        weights, peak, mass = softmax_partial(scores, rows_visible)
         weights = torch.nn.functional.pad(weights, (0, 0, 0, -count % ROW_TILE))
         out = torch.bmm(weights, values)[:, :count]
         merge.add(
             slice(start, None),
             out.unflatten(1, (-1, group)).transpose(0, 1),
-            m.unflatten(1, (-1, group)).transpose(0, 1),
-            l.unflatten(1, (-1, group)).transpose(0, 1),
+            peak.unflatten(1, (-1, group)).transpose(0, 1),
+            mass.unflatten(1, (-1, group)).transpose(0, 1),
         )
     return merge.result().flatten(1, 2)

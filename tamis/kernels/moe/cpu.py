@@ -32,7 +32,14 @@ def route(x: Tensor, weight: Tensor, bias: Tensor, top_k: int) -> tuple[Tensor, 
 
 
 def experts(
-    x: Tensor, expert_ids: Tensor, weights: Tensor, gate_up_proj: Tensor, down_proj: Tensor, *, alpha: float, limit: float
+    x: Tensor,
+    expert_ids: Tensor,
+    weights: Tensor,
+    gate_up_proj: Tensor,
+    down_proj: Tensor,
+    *,
+    alpha: float,
+    limit: float,
 ) -> Tensor:
     """Weighted sum of the chosen experts.
 

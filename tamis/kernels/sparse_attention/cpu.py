@@ -62,7 +62,7 @@ def sparse_attention(
 def _tile(
     q: Tensor, k_lane: Lane, v_lane: Lane, selection: Tensor, block_tables: Tensor, positions: Tensor, scale: float
 ) -> Tensor:
-    num_tokens, num_heads, dim = q.shape
+    num_tokens, _, dim = q.shape
     num_kv_heads, num_slots = selection.shape[1:]
     query = q.unflatten(1, (num_kv_heads, -1))
     group = query.shape[2]
@@ -72,16 +72,16 @@ def _tile(
     visible = (positions[token] - index * 128 + 1).clamp(max=128)
 
     out = q.new_zeros(num_tokens, num_slots, num_kv_heads, group, dim)
-    m = q.new_full(out.shape[:-1], -torch.inf)
-    l = q.new_zeros(out.shape[:-1])
+    peak = q.new_full(out.shape[:-1], -torch.inf)
+    mass = q.new_zeros(out.shape[:-1])
     partials = _gathered if num_tokens <= _MAX_GATHER_TOKENS else _kv_outer
-    for pairs, part_out, part_m, part_l in partials(query, k_lane, v_lane, token, head, block, visible, scale):
+    for pairs, part_out, part_peak, part_mass in partials(query, k_lane, v_lane, token, head, block, visible, scale):
         at = (token[pairs], slot[pairs], head[pairs])
-        out[at], m[at], l[at] = part_out, part_m, part_l
+        out[at], peak[at], mass[at] = part_out, part_peak, part_mass
 
     merge = Merge((num_tokens, num_kv_heads, group, dim), q.device)
     for s in range(num_slots):
-        merge.add(slice(None), out[:, s], m[:, s], l[:, s])
+        merge.add(slice(None), out[:, s], peak[:, s], mass[:, s])
     return merge.result().flatten(1, 2)
 
 
@@ -100,8 +100,8 @@ def _gathered(
         partial = (visible[pairs] < 128).nonzero()[:, 0]
         past = torch.arange(128, device=query.device) >= visible[pairs][partial, None]
         values[partial] = values[partial].masked_fill(past[..., None], 0.0)
-        weights, m, l = softmax_partial(torch.bmm(rows, keys.transpose(1, 2)) * scale, visible[pairs, None])
-        yield pairs, torch.bmm(weights, values)[:, :group], m[:, :group], l[:, :group]
+        weights, peak, mass = softmax_partial(torch.bmm(rows, keys.transpose(1, 2)) * scale, visible[pairs, None])
+        yield pairs, torch.bmm(weights, values)[:, :group], peak[:, :group], mass[:, :group]
 
 
 def _kv_outer(
@@ -123,6 +123,6 @@ def _kv_outer(
         rows_visible = visible[pairs]
         values[int(rows_visible.max()) :] = 0.0
         rows = query[token[pairs], h].reshape(-1, dim)
-        weights, m, l = softmax_partial(linear(rows, keys) * scale, rows_visible.repeat_interleave(group))
+        weights, peak, mass = softmax_partial(linear(rows, keys) * scale, rows_visible.repeat_interleave(group))
         out = linear(weights, values.T)
-        yield pairs, out.view(count, group, dim), m.view(count, group), l.view(count, group)
+        yield pairs, out.view(count, group, dim), peak.view(count, group), mass.view(count, group)

@@ -12,7 +12,6 @@ def sparse_attention(
     q: Tensor, k_lane: Lane, v_lane: Lane, selection: Tensor, block_tables: Tensor, positions: Tensor, scale: float
 ) -> Tensor:
     """See `cpu.sparse_attention`."""
-    num_tokens, num_heads, dim = q.shape
     num_kv_heads = selection.shape[1]
     query = k_lane.query(q).double().unflatten(1, (num_kv_heads, -1))
     out = torch.empty_like(query)

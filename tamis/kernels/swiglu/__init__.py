@@ -1,4 +1,4 @@
-"""SwiGLU-OAI: `g·σ(α·g)·(u + 1)` with g = min(gate, limit), u = clamp(up, ±limit); gate and up are halves, not interleaved."""
+"""SwiGLU-OAI: `g·σ(α·g)·(u + 1)`, g = min(gate, limit), u = clamp(up, ±limit); gate and up are halves of a row."""
 
 from tamis.kernels.swiglu.cpu import swiglu_oai
 

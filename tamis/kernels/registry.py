@@ -1,0 +1,104 @@
+"""Which implementation serves an op, and why: capabilities are declared, selection explains itself.
+
+Each op has a slow `reference` beside it that serves no request. Today every op has one implementation in torch
+operations for any device, and NVFP4 reading on a CPU has a native one; a new kernel is one more entry.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.kernels import cpu_extension
+
+_ANY = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an op.
+
+    Attributes:
+        op: the folder under `kernels`.
+        name: "torch" or "native".
+        devices: torch device types it runs on.
+        variants: which variants of the op (formats, contracts) it computes; None is all.
+        missing: returns why it cannot run on this machine, or "" when it can.
+        source: module that holds it.
+    """
+
+    op: str
+    name: str
+    devices: tuple[str, ...] = _ANY
+    variants: tuple[str, ...] | None = None
+    missing: Callable[[], str] = lambda: ""
+    source: str = ""
+
+
+# Best first within an op.
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    Implementation(
+        "nvfp4",
+        "native",
+        devices=("cpu",),
+        variants=("exact",),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/nvfp4.cpp",
+    ),
+    *(
+        Implementation(op, "torch", source=f"tamis/kernels/{op}/cpu.py")
+        for op in (
+            "nvfp4",
+            "linear",
+            "swiglu",
+            "moe",
+            "row_insert",
+            "index_score",
+            "topk_blocks",
+            "sparse_attention",
+            "dense_attention",
+        )
+    ),
+)
+
+
+def refusal(implementation: Implementation, device: str, variant: str | None) -> str:
+    """Why an implementation does not serve this device and variant on this machine; "" when it does."""
+    if device not in implementation.devices:
+        return f"runs on {', '.join(implementation.devices)} only"
+    if variant is not None and implementation.variants is not None and variant not in implementation.variants:
+        return f"computes {', '.join(implementation.variants)} only"
+    return implementation.missing()
+
+
+@functools.cache
+def select(op: str, device: str, variant: str | None = None) -> Implementation:
+    """The first implementation of an op that serves a device and variant.
+
+    Raises:
+        LookupError: none does; lists why each was refused.
+    """
+    refused = []
+    for implementation in IMPLEMENTATIONS:
+        if implementation.op == op:
+            reason = refusal(implementation, device, variant)
+            if not reason:
+                return implementation
+            refused.append(f"{implementation.name}: {reason}")
+    raise LookupError(f"no implementation of {op} for {device}, {variant}: {'; '.join(refused) or 'unknown op'}")
+
+
+def explain(device: str) -> list[dict[str, Any]]:
+    """One entry an op: {"op", "implementation", "source", "refused": {name: reason}} for a device's default variant."""
+    out = []
+    for op in dict.fromkeys(i.op for i in IMPLEMENTATIONS):
+        chosen = select(op, device)
+        refused = {
+            i.name: refusal(i, device, None)
+            for i in IMPLEMENTATIONS
+            if i.op == op and i is not chosen and refusal(i, device, None)
+        }
+        out.append({"op": op, "implementation": chosen.name, "source": chosen.source, "refused": refused})
+    return out

@@ -1,0 +1,172 @@
+"""From an EngineConfig to a runner that is ready: config, weights, pool, checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tamis.cache.layout import BLOCK_TOKENS, RowLayout, row_layout
+from tamis.cache.pool import RowPool
+from tamis.config import EngineConfig
+from tamis.engine.messages import EngineInfo
+from tamis.errors import ConfigError
+from tamis.kernels import linear
+from tamis.kernels.registry import explain
+from tamis.models.config import M3Config, read_config
+from tamis.models.m3 import M3ForCausalLM
+from tamis.planner.memory import CPU_POOL_SHARE, PoolPlan, available_host_bytes, plan_pool
+from tamis.runner.model_runner import ModelRunner
+from tamis.runner.weights import build_model, load_dummy, load_weights
+
+Progress = Callable[[str, int], None]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, EngineInfo]:
+    """Load a model and its pool.
+
+    Args:
+        config: `model` is a folder.
+        progress: called with (stage, percent); stages "loading" and "warming_up".
+
+    Raises:
+        CheckpointError, ConfigError: what cannot be loaded or honoured, in one sentence.
+    """
+    progress("loading", 0)
+    folder = Path(config.model)
+    model_config = read_config(folder, config.hf_overrides)
+    device = _device(config)
+    threads = config.threads or len(os.sched_getaffinity(0))
+    if device.type == "cpu":
+        torch.set_num_threads(threads)
+    dtype = _compute_dtype(config, model_config, device)
+    kv_format, index_format, contract = cache_formats(config, model_config)
+    layout = row_layout(
+        sparse_layers=model_config.sparse_layers,
+        num_kv_heads=model_config.num_kv_heads,
+        head_dim=model_config.head_dim,
+        index_head_dim=model_config.index_head_dim,
+        kv_format=kv_format,
+        index_format=index_format,
+    )
+    # Sized before the weights are read: a context that cannot fit is said at once.
+    weight_bytes = 0 if device.type == "cuda" else _weight_bytes(model_config, dtype)
+    plan = _plan_pool(config, model_config, layout, device, reserved_bytes=weight_bytes)
+    model = build_model(model_config, dtype, device)
+    if config.load_format == "dummy":
+        load_dummy(model, config.seed)
+    else:
+        load_weights(model, folder, progress)
+    if device.type == "cuda":
+        plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
+    progress("warming_up", 0)
+    pool = RowPool(layout, plan.num_blocks, device, contract)
+    invariance = _check_invariance(model, model_config, dtype, device)
+    progress("warming_up", 100)
+    info = EngineInfo(
+        model=config.model,
+        vocab_size=model_config.vocab_size,
+        max_model_len=plan.max_model_len,
+        num_blocks=plan.num_blocks - 1,
+        block_size=BLOCK_TOKENS,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        card={
+            "layers": f"{model_config.num_layers} ({sum(model_config.sparse_layers)} MSA, "
+            f"{sum(model_config.moe_layers)} MoE)",
+            "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M"
+            + (" (dummy weights)" if config.load_format == "dummy" else ""),
+            "device": f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device),
+            "dtype": str(dtype).removeprefix("torch."),
+            "kv cache": f"{kv_format}, index {index_format}"
+            + (f", {contract} contract" if "nvfp4" in (kv_format, index_format) else ""),
+            "row": f"{layout.row_bytes:,} bytes a block of {BLOCK_TOKENS} tokens",
+            "pool": f"{plan.num_blocks - 1:,} blocks, {(plan.num_blocks - 1) * BLOCK_TOKENS:,} tokens ({plan.reason})",
+            "context": f"{plan.max_model_len:,} tokens",
+            "kernels": ", ".join(sorted({f"{e['implementation']}" for e in explain(device.type)})),
+            "same tokens whatever the load": invariance,
+        },
+    )
+    return ModelRunner(model, pool), info
+
+
+def _device(config: EngineConfig) -> torch.device:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "--device is cuda, but torch sees no CUDA GPU.",
+            param="device",
+            hint="Use --device cpu, or see tamis doctor.",
+        )
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def _compute_dtype(config: EngineConfig, model_config: M3Config, device: torch.device) -> torch.dtype:
+    by_device = "float32" if device.type == "cpu" else model_config.torch_dtype
+    return _DTYPES[by_device if config.dtype == "auto" else config.dtype]
+
+
+def cache_formats(config: EngineConfig, model_config: M3Config) -> tuple[str, str, str]:
+    """(kv format, index format, dequant contract) with every "auto" resolved: the dtype the checkpoint was saved in."""
+    attention = config.attention_config
+    kv = model_config.torch_dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    index = kv if attention.indexer_kv_dtype == "auto" else attention.indexer_kv_dtype
+    contract = "exact" if attention.dequant_contract == "auto" else attention.dequant_contract
+    if contract == "e4m3" and "nvfp4" not in (kv, index):
+        raise ConfigError(
+            f"dequant_contract is 'e4m3', but neither the KV cache ({kv}) nor the index keys ({index}) are nvfp4.",
+            param="attention_config",
+            hint="Add --kv-cache-dtype nvfp4.",
+        )
+    return kv, index, contract
+
+
+def _weight_bytes(config: M3Config, dtype: torch.dtype) -> int:
+    with torch.device("meta"):
+        model = M3ForCausalLM(config)
+    return sum(p.numel() for p in model.parameters()) * dtype.itemsize
+
+
+def _plan_pool(
+    config: EngineConfig, model_config: M3Config, layout: RowLayout, device: torch.device, *, reserved_bytes: int
+) -> PoolPlan:
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        budget, share = free - int((1.0 - config.gpu_memory_utilization) * total), 1.0
+    else:
+        budget, share = available_host_bytes() - reserved_bytes, CPU_POOL_SHARE
+    return plan_pool(
+        row_bytes=layout.row_bytes,
+        block_tokens=BLOCK_TOKENS,
+        model_max_len=model_config.max_position_embeddings,
+        asked_max_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        free_bytes=max(budget, 0),
+        share=share,
+        asked_bytes=config.kv_cache_memory_bytes,
+        asked_blocks=config.num_blocks_override,
+    )
+
+
+def _check_invariance(model: M3ForCausalLM, config: M3Config, dtype: torch.dtype, device: torch.device) -> str:
+    """Try the machine's BLAS on every product's shape; with one thread, if it fails with several. Says the outcome."""
+    if device.type != "cpu":
+        return "not promised on a GPU yet"
+    shapes = {(p.shape[-2], p.shape[-1]) for p in model.parameters() if p.dim() >= 2}
+    attention = {(128, config.head_dim), (config.head_dim, 128), (2048, config.index_head_dim)}
+
+    def broken() -> list[tuple[int, int]]:
+        weights = linear.broken_shapes(shapes, dtype)
+        return weights + linear.broken_shapes(attention, torch.float32)
+
+    if not broken():
+        return "yes (checked on every matrix shape)"
+    torch.set_num_threads(1)
+    failing = broken()
+    if not failing:
+        return "yes, with one thread (this BLAS breaks it with more)"
+    return f"no: this BLAS lets rows depend on each other at {failing[:3]}"

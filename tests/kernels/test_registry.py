@@ -1,0 +1,41 @@
+"""Selection of implementations: declared capabilities decide, and refusals say why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tamis.kernels import registry
+
+
+@pytest.fixture(autouse=True)
+def fresh_selection():
+    registry.select.cache_clear()
+    yield
+    registry.select.cache_clear()
+
+
+def test_every_op_has_an_implementation_on_both_devices():
+    for device in ("cpu", "cuda"):
+        entries = registry.explain(device)
+        assert len(entries) >= 9
+        assert all(e["implementation"] in ("torch", "native") for e in entries)
+
+
+def test_a_missing_extension_falls_back_and_says_why(monkeypatch):
+    native = next(i for i in registry.IMPLEMENTATIONS if i.name == "native")
+    broken = registry.Implementation(**{**native.__dict__, "missing": lambda: "no compiler was found"})
+    others = tuple(i for i in registry.IMPLEMENTATIONS if i is not native)
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", (broken, *others))
+    assert registry.select("nvfp4", "cpu", "exact").name == "torch"
+    entry = next(e for e in registry.explain("cpu") if e["op"] == "nvfp4")
+    assert entry["refused"] == {"native": "no compiler was found"}
+
+
+def test_the_native_codec_serves_the_exact_contract_only():
+    assert registry.select("nvfp4", "cpu", "e4m3").name == "torch"
+    assert registry.select("nvfp4", "cuda", "exact").name == "torch"
+
+
+def test_an_unknown_op_is_refused_by_name():
+    with pytest.raises(LookupError, match="warp_drive"):
+        registry.select("warp_drive", "cpu")
