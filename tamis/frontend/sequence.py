@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from tamis.engine.messages import EngineInfo, EngineRequest, ErrorInfo, RequestDelta
+from tamis.engine.messages import EngineInfo, EngineRequest, RequestDelta
 from tamis.engine.sampling_params import SamplingParams
-from tamis.errors import ContextLengthError, InvalidRequestError, TamisError
+from tamis.errors import ContextLengthError, InvalidRequestError
 from tamis.frontend.detokenize import Detokenizer, PositionLogprobs, position_logprobs
 from tamis.frontend.stop_strings import StopStrings
 from tamis.frontend.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ class Sequence:
         """
         if delta.error is not None:
             self.finished = True
-            raise error_from_info(delta.error)
+            raise delta.error.to_error()
         self._num_cached_tokens = max(self._num_cached_tokens, delta.num_cached_tokens)
         text, num_tokens, stop = self._text_of(delta)
         finish_reason = "stop" if stop is not None else delta.finish_reason
@@ -182,22 +182,6 @@ def check_prompt(prompt_token_ids: SequenceOf[int], sampling: SamplingParams, in
     for token_id in sampling.stop_token_ids:
         if not 0 <= token_id < info.vocab_size:
             _refuse_token_id("stop_token_ids entry", token_id, info.vocab_size, "stop_token_ids")
-
-
-def error_from_info(info: ErrorInfo) -> TamisError:
-    """The `TamisError` that crossed a process boundary, of the class that has its `code` and `status`."""
-    for kind in _subclasses(TamisError):
-        if kind.status == info.status and kind.code == info.code:
-            return kind(info.message, param=info.param, hint=info.hint)
-    error = TamisError(info.message, param=info.param, hint=info.hint, code=info.code)
-    error.status = info.status
-    if info.status < 500:
-        error.error_type = InvalidRequestError.error_type
-    return error
-
-
-def _subclasses(kind: type[TamisError]) -> list[type[TamisError]]:
-    return [kind, *(deeper for sub in kind.__subclasses__() for deeper in _subclasses(sub))]
 
 
 def _with_seed(sampling: SamplingParams, index: int) -> SamplingParams:

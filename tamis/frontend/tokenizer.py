@@ -92,6 +92,19 @@ class Tokenizer:
         """Media placeholders of this vocabulary, which must never be sampled."""
         return [self.added_tokens[text] for text in MEDIA_TOKENS if text in self.added_tokens]
 
+    def check_fits(self, vocab_size: int) -> None:
+        """Refuse a model that has no embedding for some of the tokens.
+
+        Raises:
+            CheckpointError: naming both sizes.
+        """
+        if self.vocab_size > vocab_size:
+            raise CheckpointError(
+                f"The tokenizer in {self.folder} has {self.vocab_size} tokens, but the model only {vocab_size}.",
+                param="tokenizer",
+                hint="Use the tokenizer that belongs to the model.",
+            )
+
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Token ids of `text`, markers in it parsed.
 
