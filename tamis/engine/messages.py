@@ -6,8 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from tamis import errors
 from tamis.engine.plan import TokenLogprobs
 from tamis.engine.sampling_params import SamplingParams
+from tamis.errors import TamisError
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -33,13 +35,43 @@ class EngineRequest(msgspec.Struct, kw_only=True):
 
 
 class ErrorInfo(msgspec.Struct, kw_only=True):
-    """A `TamisError` in transit."""
+    """A `TamisError` in transit: `ErrorInfo.of(error).to_error()` is an equal error.
 
+    Attributes:
+        kind: name of the class in `tamis.errors`.
+        message, code, status, param, hint, retry_after_s: the error's own.
+    """
+
+    kind: str = "TamisError"
     message: str
     code: str
     status: int
     param: str | None = None
     hint: str | None = None
+    retry_after_s: int | None = None
+
+    @classmethod
+    def of(cls, error: TamisError) -> ErrorInfo:
+        """What is to be told of the error."""
+        return cls(
+            kind=type(error).__name__,
+            message=error.message,
+            code=error.code,
+            status=error.status,
+            param=error.param,
+            hint=error.hint,
+            retry_after_s=error.retry_after_s,
+        )
+
+    def to_error(self) -> TamisError:
+        """The error again, of its own class (or `TamisError` when `tamis.errors` has no such class)."""
+        error_class = getattr(errors, self.kind, TamisError)
+        if not (isinstance(error_class, type) and issubclass(error_class, TamisError)):
+            error_class = TamisError
+        error: TamisError = error_class(self.message, param=self.param, hint=self.hint, code=self.code)
+        error.status = self.status
+        error.retry_after_s = self.retry_after_s
+        return error
 
 
 class RequestDelta(msgspec.Struct, kw_only=True):

@@ -59,7 +59,8 @@ class StepPlan(msgspec.Struct, kw_only=True):
         step_id: counts up by one.
         new: requests in this plan that the runner does not hold yet; each also stands in `scheduled`.
         scheduled: what is computed.
-        finished: requests that the runner forgets before the step (finished, aborted or preempted).
+        finished: requests that the runner forgets before the step and before it looks at `new` (finished, aborted or
+            preempted); an id may stand in both when a request comes back.
     """
 
     step_id: int
@@ -120,7 +121,11 @@ class PendingStep(Protocol):
 
 
 class Runner(Protocol):
-    """Executes plans in the order in which they are submitted."""
+    """Executes plans in the order in which they are submitted.
+
+    Attributes:
+        num_blocks: blocks that plans may name, 1 … num_blocks; the null block 0 comes on top and is not counted.
+    """
 
     num_blocks: int
 

@@ -1,0 +1,1 @@
+"""Between processes: the engine behind zmq sockets, with the same client interface as one in this process."""
