@@ -36,9 +36,9 @@ test: lint
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml CMakeLists.txt $(wildcard csrc/cpu/*)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
-	  echo "Tamis needs Python 3.11 or 3.12, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." \
-	       "Name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || { \
+	  echo "Tamis needs Python 3.11 or 3.12, and '$(PYTHON)' is not one." \
+	       "Name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing Tamis and its dependencies into .venv (minutes the first time)."
 	$(BIN)/python -m pip install --disable-pip-version-check "$(TORCH)"
