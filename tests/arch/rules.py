@@ -45,7 +45,7 @@ TENSORS = {"torch", "triton", "numpy", "safetensors", "tokenizers"}
 # Third-party packages by part. From runner down the code must run on a bare GPU machine; engine has no torch.
 THIRD_PARTY = {
     # What is heavy only inside functions: test_importing_a_part_loads_nothing_heavy.
-    "cli": {"cyclopts", "rich", "httpx", "openai", "torch", "safetensors"},
+    "cli": {"cyclopts", "rich", "msgspec", "httpx", "openai", "torch", "safetensors"},
     "server": {"fastapi", "starlette", "pydantic", "uvicorn", "uvloop", "prometheus_client", "msgspec", "rich"},
     "frontend": {"tokenizers", "jinja2", "huggingface_hub", "msgspec", "rich"},
     "wire": {"msgspec", "zmq"},
