@@ -43,6 +43,7 @@ class LLM:
         config: the engine's, with `model` resolved to a folder.
         info: limits of the loaded engine.
         tokenizer, template: of the model.
+        sampling_defaults: `SamplingParams` fields that the checkpoint recommends.
 
     Raises:
         ConfigError: an argument that is unknown or cannot be honoured.
@@ -61,7 +62,7 @@ class LLM:
         self.config = config.replace(model=str(folder))
         self.tokenizer = Tokenizer.from_folder(text_folder)
         self.template = ChatTemplate.from_folder(text_folder, self.tokenizer)
-        self._sampling_defaults = sampling_defaults(folder)
+        self.sampling_defaults = sampling_defaults(folder)
         self._progress = progress
         self._ids = itertools.count()
         if load is None:
@@ -144,7 +145,7 @@ class LLM:
 
     def get_default_sampling_params(self) -> SamplingParams:
         """`SamplingParams` with what the checkpoint's generation_config.json recommends."""
-        return SamplingParams(**self._sampling_defaults)
+        return SamplingParams(**self.sampling_defaults)
 
     def shutdown(self) -> None:
         """Free the model; calling it again does nothing."""

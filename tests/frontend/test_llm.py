@@ -13,7 +13,7 @@ from tamis.engine.messages import EngineInfo
 from tamis.errors import CheckpointError, ConfigError, ContextLengthError, InvalidRequestError, TamisError
 from tamis.frontend.tokenizer import Tokenizer
 
-from .scripted_runner import ScriptedRunner
+from tests.frontend.scripted_runner import ScriptedRunner
 
 REPLY = "hello world"
 

@@ -1,0 +1,1 @@
+"""The `tamis` command, one file per subcommand. What is heavy is imported inside functions."""

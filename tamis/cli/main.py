@@ -1,0 +1,43 @@
+"""Entry point of `tamis`: an exit code for every outcome, a sentence for every error, never a traceback.
+
+Exit codes: 0 done; 1 failed; 2 a flag, model or request that cannot be honoured; 130 interrupted. TAMIS_DEBUG=1
+prints the traceback as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from tamis.errors import TamisError
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (without the program's name; the process's own when None) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        from tamis.cli.app import run
+
+        return run(arguments)
+    except TamisError as error:
+        _report(error.sentence())
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough; the interpreter must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        _report(f"{type(error).__name__}: {' '.join(str(error).split())} (a bug; TAMIS_DEBUG=1 shows where)")
+        return 1
+
+
+def _report(sentence: str) -> None:
+    if os.environ.get("TAMIS_DEBUG") == "1":
+        traceback.print_exc()
+    print(f"error: {sentence}", file=sys.stderr)
