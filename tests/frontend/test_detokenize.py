@@ -19,7 +19,7 @@ def pieces_of(tokenizer: Tokenizer, ids: list[int], chunk: int = 1, skip: bool =
     return [*pieces, detokenizer.finish()]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), chunk=st.integers(1, 5), skip=st.booleans())
 def test_any_ids_in_any_chunks_join_to_the_decoded_whole(
     tokenizer: Tokenizer, data: st.DataObject, chunk: int, skip: bool

@@ -12,7 +12,6 @@ from tamis.config import EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.errors import CheckpointError, ConfigError, ContextLengthError, InvalidRequestError, TamisError
 from tamis.frontend.tokenizer import Tokenizer
-
 from tests.frontend.scripted_runner import ScriptedRunner
 
 REPLY = "hello world"

@@ -30,7 +30,7 @@ def whole(stops: list[str], text: str) -> tuple[str, str | None]:
     return text, None
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=4),
     pieces=st.lists(st.text("abc", max_size=4), max_size=12),
@@ -40,7 +40,7 @@ def test_equals_the_slow_rule_however_the_text_is_cut(stops: list[str], pieces: 
     assert ("".join(shown), stop) == whole(stops, "".join(pieces))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     stops=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4),
     pieces=st.lists(st.text("abc", max_size=4), max_size=12),
