@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 from tamis.errors import TamisError
@@ -39,5 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(sentence: str) -> None:
     if os.environ.get("TAMIS_DEBUG") == "1":
+        import traceback
+
         traceback.print_exc()
     print(f"error: {sentence}", file=sys.stderr)
