@@ -6,6 +6,7 @@ prints the traceback as well.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,10 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name; the process's own when None) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character of the answer shows a question mark, and goes on.
+            stream.reconfigure(errors="replace")
     try:
         from tamis.cli.app import run
 
