@@ -44,10 +44,10 @@ def run_server(config: EngineConfig, server: ServerConfig, *, make_client: MakeC
     0 after SIGTERM or SIGINT and a drain; 1 when the engine died; the error's own code when start-up failed. Reasons
     are printed on stderr. A second signal ends the process at once, with 128 + signal.
     """
-    configure_logging(server)
     console = stderr_console()
     try:
         with contextlib.closing(bind(server)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            configure_logging(server)
             return runner.run(_ServerProcess(config, server, listener, console, make_client).main())
     except TamisError as error:
         console.print(f"error: {error.sentence()}", style="red", markup=False, highlight=False, soft_wrap=True)

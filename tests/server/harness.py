@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -58,15 +59,17 @@ class Harness:
         return await self.http.post("/v1/completions", json=COMPLETION | fields)
 
 
-def build_service(folder: Path, config: ServerConfig) -> tuple[FakeEngine, Service, Tokenizer]:
+@functools.cache
+def read_folder(folder: Path) -> tuple[Tokenizer, ChatTemplate]:
+    """Both are immutable; compiling the template takes longer than most tests."""
     tokenizer = Tokenizer.from_folder(folder)
+    return tokenizer, ChatTemplate.from_folder(folder, tokenizer)
+
+
+def build_service(folder: Path, config: ServerConfig) -> tuple[FakeEngine, Service, Tokenizer]:
+    tokenizer, template = read_folder(folder)
     engine = FakeEngine(tokenizer.encode(ANSWER), vocab_size=tokenizer.vocab_size)
-    frontend = AsyncFrontend(
-        engine,
-        tokenizer,
-        ChatTemplate.from_folder(folder, tokenizer),
-        sampling_defaults={"temperature": 0.7, "top_k": 40},
-    )
+    frontend = AsyncFrontend(engine, tokenizer, template, sampling_defaults={"temperature": 0.7, "top_k": 40})
     service = Service(config)
     service.client = engine
     service.served = Served(name="nano", info=engine.info, frontend=frontend, max_request_tokens=4096)

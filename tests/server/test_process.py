@@ -17,7 +17,11 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
 
+from tamis.config import EngineConfig
+from tamis.server.app import run_server
+from tamis.server.config import ServerConfig
 from tests.server.harness import assert_error, sse_events
 
 REPOSITORY = Path(__file__).parents[2]
@@ -220,9 +224,8 @@ def test_a_missing_tokenizer_is_one_sentence_and_exit_code_2(tmp_path: Path) -> 
     assert "Traceback" not in server.output
 
 
-def test_a_taken_port_is_one_sentence_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
+def test_a_taken_port_is_one_sentence_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with serving(folder, tmp_path, server={"port": port}) as server:
-            assert server.exit_code() == 2
-    assert f"error: Cannot listen on 127.0.0.1:{port}" in server.output
+        assert run_server(EngineConfig(model=str(folder)), ServerConfig(port=port)) == 2
+    assert f"error: Cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
