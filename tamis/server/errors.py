@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import secrets
 from typing import Any
@@ -18,6 +20,7 @@ log = logging.getLogger("tamis.server")
 
 # A client that is still sending gets the answer only if somebody reads what it sends.
 _DISCARDED_BYTES = 64 * 1024 * 1024
+_DISCARD_S = 5.0
 
 
 class InternalError(TamisError):
@@ -50,20 +53,25 @@ class ErrorResponse(Response):
         super().__init__(msgspec.json.encode(error.to_openai()), status_code=error.status, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response. After 413 the rest of the body is read and dropped, up to a bound: closing a socket
+        """Send the response. After 413 the rest of the body is read and dropped, within bounds: closing a socket
         that still receives would reset the connection and lose the answer."""
         if not self.lingers:
             await super().__call__(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        dropped = 0
-        while dropped < _DISCARDED_BYTES:
-            message = await receive()
-            dropped += len(message.get("body", b""))
-            if not message.get("more_body", False):
-                break
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_discard(receive), _DISCARD_S)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard(receive: Receive) -> None:
+    num_bytes = 0
+    while num_bytes < _DISCARDED_BYTES:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -119,6 +119,15 @@ CHAT_CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     ),
     "tools-not-a-function": ({"tools": [{"type": "web"}]}, 400, ["tools[0].type is 'web'", "function"]),
     "tools-no-name": ({"tools": [{"type": "function", "function": {}}]}, 400, ["tools[0].function.name"]),
+    "continue-and-open": (
+        {
+            "messages": [USER, {"role": "assistant", "content": "x"}],
+            "continue_final_message": True,
+            "add_generation_prompt": True,
+        },
+        400,
+        ["continue_final_message", "add_generation_prompt"],
+    ),
     "continue-a-user": ({"continue_final_message": True}, 400, ["continue_final_message", "'user'"]),
 }
 

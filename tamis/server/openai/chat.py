@@ -44,16 +44,14 @@ async def create_chat_completion(request: Request) -> Response:
 
 async def _start(chat: ChatRequest, served: Served, service: Service) -> Generation:
     _check_tool_choice(chat)
-    if chat.add_generation_prompt and chat.continue_final_message:
-        # The first is true unless set: asking for the second is enough.
-        chat.add_generation_prompt = False
+    opens_turn = not chat.continue_final_message if chat.add_generation_prompt is None else chat.add_generation_prompt
     messages = check_messages(chat.messages, continue_final_message=chat.continue_final_message)
     tools = check_tools(chat.tools)
     prompt = await served.frontend.encode_chat(
         messages,
         tools=None if chat.tool_choice == "none" else tools,
         template_kwargs=chat.chat_template_kwargs,
-        add_generation_prompt=chat.add_generation_prompt,
+        add_generation_prompt=opens_turn,
         continue_final_message=chat.continue_final_message,
     )
     sampling = sampling_params(

@@ -93,9 +93,11 @@ def parse_prompts(prompt: Any) -> list[str | list[int]]:
 
 
 def _check_ids(ids: list[Any], path: str) -> None:
-    for i, token_id in enumerate(ids):
-        if type(token_id) is not int:
-            raise _wrong_type(f"{path}[{i}]", token_id)
+    # One pass in C: a body may hold millions of ids. bool is an int to isinstance, not here.
+    if set(map(type, ids)) <= {int}:
+        return
+    at = next(i for i, token_id in enumerate(ids) if type(token_id) is not int)
+    raise _wrong_type(f"{path}[{at}]", ids[at])
 
 
 def _wrong_type(path: str, value: Any) -> InvalidRequestError:

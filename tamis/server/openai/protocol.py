@@ -66,6 +66,8 @@ class ChatRequest(SamplingFields, kw_only=True):
         tool_choice: "none" leaves the tools out of the prompt.
         parallel_tool_calls: without effect, as calls are not parsed.
         chat_template_kwargs: variables for the chat template.
+        add_generation_prompt: open the model's turn; None means unless `continue_final_message`.
+        continue_final_message: leave the last message, an assistant's, open.
     """
 
     messages: list[Any]
@@ -76,7 +78,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] = {}
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
     continue_final_message: bool = False
 
 
