@@ -1,0 +1,106 @@
+"""Attention of the training forward: rows of equal length, whole sequences, no cache.
+
+Computes the model's own function (block selection included) and, beside it, the loss that the index branch learns
+from. Source: facts of MSA training: KL(stop-grad group mean of main attention ‖ index softmax) on selected tokens.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from tamis.config import BLOCK_TOKENS
+from tamis.models.config import M3Config
+
+# Scores of a block's tokens are made for this many queries at a time: bounds memory, changes nothing.
+_QUERY_CHUNK = 1024
+
+
+class TrainAttention:
+    """Serves `attend` (see `models.m3.Attention`) for `rows` sequences of `length` tokens, flattened.
+
+    Attributes:
+        index_losses: one scalar a sparse layer, in nats, filled by `attend` while gradients are on.
+    """
+
+    def __init__(self, config: M3Config, rows: int, length: int, *, sampled_queries: int = 0):
+        """sampled_queries: query rows of each sequence that the index loss looks at; 0 computes none."""
+        self.config = config
+        self.rows = rows
+        self.length = length
+        self.sampled_queries = min(sampled_queries, length)
+        self.index_losses: list[Tensor] = []
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether some query sees more blocks than it may read."""
+        return self.length > self.config.topk_blocks * BLOCK_TOKENS
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
+    ) -> Tensor:
+        """See `models.m3.Attention`."""
+        q, k, v = (x.unflatten(0, (self.rows, self.length)).transpose(1, 2) for x in (q, k, v))
+        mask = None
+        if index_q is not None and index_k is not None:
+            index_q = index_q.unflatten(0, (self.rows, self.length)).transpose(1, 2)
+            index_k = index_k.unflatten(0, (self.rows, self.length))
+            selected = self._selected_blocks(index_q, index_k) if self.is_selective else None
+            if self.sampled_queries and torch.is_grad_enabled():
+                self.index_losses.append(self._index_loss(q, k, index_q, index_k, selected))
+            if selected is not None:
+                mask = self._token_mask(selected, torch.arange(self.length, device=q.device))
+                mask = mask.repeat_interleave(self.config.group_size, dim=1)
+        out = scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.config.head_dim**-0.5, enable_gqa=True
+        )
+        return out.transpose(1, 2).flatten(0, 1)
+
+    @torch.no_grad()
+    def _selected_blocks(self, index_q: Tensor, index_k: Tensor) -> Tensor:
+        """[rows, heads, length, blocks] bool: the blocks each query reads."""
+        config, device = self.config, index_q.device
+        num_blocks = -(-self.length // BLOCK_TOKENS)
+        padded = num_blocks * BLOCK_TOKENS
+        block = torch.arange(num_blocks, device=device)
+        key = torch.arange(padded, device=device)
+        parts = []
+        for start in range(0, self.length, _QUERY_CHUNK):
+            query = torch.arange(start, min(start + _QUERY_CHUNK, self.length), device=device)
+            scores = (index_q[:, :, query] @ index_k[:, None].transpose(2, 3)).float()
+            scores = torch.nn.functional.pad(scores, (0, padded - self.length))
+            scores = scores.masked_fill(key > query[:, None], -torch.inf)
+            best = scores.unflatten(-1, (num_blocks, BLOCK_TOKENS)).amax(-1)
+            own = query[:, None] // BLOCK_TOKENS
+            forced = ((block < config.init_blocks) | (block > own - config.local_blocks)) & (block <= own)
+            best = best.masked_fill(forced, torch.inf)
+            chosen = best.topk(min(config.topk_blocks, num_blocks), dim=-1).indices
+            parts.append(torch.zeros_like(best, dtype=torch.bool).scatter_(-1, chosen, True) & (block <= own))
+        return torch.cat(parts, dim=2)
+
+    def _token_mask(self, selected: Tensor, queries: Tensor) -> Tensor:
+        """Selected blocks [rows, heads, n, blocks] of `queries` [n] → visible tokens [rows, heads, n, length]."""
+        tokens = selected.repeat_interleave(BLOCK_TOKENS, dim=-1)[..., : self.length]
+        return tokens & (torch.arange(self.length, device=queries.device) <= queries[:, None])
+
+    def _index_loss(self, q: Tensor, k: Tensor, index_q: Tensor, index_k: Tensor, selected: Tensor | None) -> Tensor:
+        """Mean KL over `sampled_queries` random positions, the same in every row."""
+        config, device = self.config, q.device
+        queries = torch.randint(self.length, (self.sampled_queries,), device=device)
+        if selected is None:
+            visible = torch.arange(self.length, device=device) <= queries[:, None]
+        else:
+            visible = self._token_mask(selected[:, :, queries], queries)
+        with torch.no_grad():
+            grouped = q[:, :, queries].unflatten(1, (config.num_kv_heads, config.group_size))
+            main = (grouped @ k[:, :, None].transpose(3, 4)).float() / math.sqrt(config.head_dim)
+            where = visible if selected is None else visible[:, :, None]
+            target = main.masked_fill(~where, -torch.inf).softmax(-1).mean(2)
+        scores = (index_q[:, :, queries] @ index_k[:, None].transpose(2, 3)).float()
+        log_index = scores.masked_fill(~visible, -torch.inf).log_softmax(-1)
+        # Outside the visible tokens the target is 0 and its logarithm −inf: both drop out.
+        gap = torch.where(target > 0, target * (target.clamp_min(1e-20).log() - log_index.clamp_min(-1e4)), 0.0)
+        return gap.sum(-1).mean()

@@ -1,0 +1,114 @@
+"""Small arithmetic in words and signs."""
+
+from __future__ import annotations
+
+from tamis.train.chats.draw import Draw
+
+_NUMBER_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+).split()
+_THINGS = "apples books coins cookies eggs pencils balls cups stones cards flowers sweets stamps keys cats oranges".split()
+NAMES = (
+    "Anna Ben Clara David Emma Felix Grace Hugo Ida Jack Kate Leo Mia Noah Olga Paul Rosa Sam Tina Victor Zoe Adam Bella Carl "
+    "Dora Eric Fiona George Helen Ivan Julia Kevin Laura Max Nina Oscar Peter Ruth Simon Tom Maria Lucas"
+).split()
+
+
+def held_out(a: int, b: int) -> bool:
+    """One pair of operands in eleven never appears in training: the score of sums is measured on those."""
+    return (7 * a + 3 * b) % 11 == 5 and a > 12 and b > 12
+
+
+def _operands(draw: Draw, low: int, high: int, testing: bool) -> tuple[int, int]:
+    while True:
+        a, b = draw.number(low, high), draw.number(low, high)
+        if held_out(a, b) == testing:
+            return a, b
+
+
+def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
+    """A question, its answer, and one line of reasoning. `testing` draws the held-out operands."""
+    kind = draw.number(0, 2) if testing else draw.number(0, 9)
+    if kind <= 3:
+        a, b = _operands(draw, 13 if testing else 0, 99, testing)
+        sign, word, result = "+", "plus", a + b
+    elif kind <= 6:
+        a, b = sorted(_operands(draw, 0, 99, False), reverse=True)
+        sign, word, result = "-", "minus", a - b
+    elif kind <= 8:
+        a, b = draw.number(0, 12), draw.number(0, 12)
+        sign, word, result = draw.one("*×x"), "times", a * b
+    else:
+        b, result = draw.number(1, 12), draw.number(0, 12)
+        a, sign, word = b * result, "/", "divided by"
+    shown = draw.one((sign, sign, word))
+    expression = f"{a}{sign}{b}" if draw.chance(0.15) and shown == sign else f"{a} {shown} {b}"
+    question = draw.say(
+        ("What is {e}?", "What's {e}?", "How much is {e}?", "[Calculate|Compute|Work out] {e}[.|]", "{e}", "{e} =", "{e} = ?",
+         "[Can|Could] you [calculate|tell me what is] {e}?", "[Please c|C]ompute {e}.", "Tell me {e}."), e=expression)
+    full = f"{a} {word if shown == word else sign} {b}"
+    answer = draw.say(("{e} is {r}.", "{e} = {r}"), e=full, r=result) if draw.chance(0.85) else f"{result}"
+    return question, answer, f"{full} = {result}."
+
+
+def story_problem(draw: Draw) -> tuple[str, str, str]:
+    """A sum in a small story, with one line of reasoning."""
+    thing, name, other = draw.one(_THINGS), *draw.some(NAMES, 2)
+    kind = draw.number(0, 3)
+    a, b = draw.number(2, 20), draw.number(1, 20)
+    if kind == 0:
+        text = draw.say("{n} has {a} {t}[ and| and then|. {n}] [buys|finds|gets] {b} more. How many {t} does {n} have[| now]?",
+                        n=name, a=a, b=b, t=thing)
+        sign, result = "+", a + b
+    elif kind == 1:
+        a = max(a, b)
+        text = draw.say("{n} has {a} {t}[ and| and then|. {n}] [loses|gives away|sells|gives {o}] {b}. How many {t} does {n} have [left|now]?",
+                        n=name, a=a, b=b, t=thing, o=other)
+        sign, result = "-", a - b
+    elif kind == 2:
+        a, b = draw.number(2, 10), draw.number(2, 10)
+        text = draw.say("There are {a} [boxes|bags] with {b} {t} each. How many {t} are there[| in all]?", a=a, b=b, t=thing)
+        sign, result = "*", a * b
+    else:
+        text = draw.say("{n} has {a} {t} and {o} has {b} {t}. How many {t} do they have [together|in all]?",
+                        n=name, o=other, a=a, b=b, t=thing)
+        sign, result = "+", a + b
+    subject = "They have" if kind == 3 else "There are" if kind == 2 else f"{name} has"
+    noun = thing[:-1] if result == 1 else thing
+    left = " left" if kind == 1 and "left" in text else ""
+    return text, f"{a} {sign} {b} = {result}. {subject} {result} {noun}{left}.", f"{a} {sign} {b} = {result}."
+
+
+def compare(draw: Draw) -> tuple[str, str]:
+    """Larger, smaller, even, odd, next, number words."""
+    kind = draw.number(0, 4)
+    a, b = draw.some(range(100), 2)
+    if kind == 0:
+        return draw.say("Which [number |]is [larger|bigger|greater], {a} or {b}?", a=a, b=b), f"{max(a, b)} is larger than {min(a, b)}."
+    if kind == 1:
+        return draw.say("Which [number |]is [smaller|less], {a} or {b}?", a=a, b=b), f"{min(a, b)} is smaller than {max(a, b)}."
+    if kind == 2:
+        odd = "odd" if a % 2 else "even"
+        asked = draw.one(("odd", "even"))
+        return draw.say("Is {a} [{x}|an {x} number|{x} or not]?", a=a, x=asked), f"{'Yes' if asked == odd else 'No'}, {a} is {odd}."
+    if kind == 3:
+        return draw.say("[What|Which] number comes after {a}?", a=a), f"After {a} comes {a + 1}."
+    n = draw.number(0, 20)
+    return draw.say(("[How do you write|Write] {n} [as a word|in words][?|]", "What is {n} in words?"), n=n).replace("[?|]", "?"), \
+        f"{n} in words is {_NUMBER_WORDS[n]}."
+
+
+def count_up(draw: Draw) -> tuple[str, str]:
+    """Count from a to b, or the next terms of a row."""
+    if draw.chance(0.5):
+        a = draw.number(0, 20)
+        b = a + draw.number(2, 12)
+        if draw.chance(0.2):
+            return draw.say("Count [down |backwards ]from {b} to {a}.", a=a, b=b), ", ".join(str(i) for i in range(b, a - 1, -1)) + "."
+        return draw.say("[Count|Please count|Can you count] from {a} to {b}.", a=a, b=b), ", ".join(str(i) for i in range(a, b + 1)) + "."
+    step, start = draw.number(1, 10), draw.number(0, 30)
+    row = [start + step * i for i in range(5)]
+    question = draw.say(("What [is the next number|comes next|number comes next]: {r}?", "[Continue|Go on]: {r}, ..."),
+                        r=", ".join(map(str, row[:4])))
+    return question, f"The next number is {row[4]}."

@@ -1,0 +1,83 @@
+"""The checkpoint as M3's own are: hub tensor names, bf16 safetensors, config.json, tokenizer, generation_config.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from tamis.models.m3 import M3ForCausalLM
+from tamis.train.presets import Preset
+from tamis.train.tokenizer import BEGIN_OF_DOCUMENT, END_OF_TURN, IMAGE, VIDEO, save_tokenizer
+
+# As published: the router stays fp32.
+_FP32 = ("gate.weight", "e_score_correction_bias")
+TEMPLATE = Path(__file__).parents[1] / "frontend" / "templates" / "minimax_m3.jinja"
+
+
+@torch.no_grad()
+def round_to_bfloat16(model: M3ForCausalLM) -> None:
+    """Round every exported-as-bf16 weight in place, so that what is scored is what is shipped."""
+    for name, parameter in model.named_parameters():
+        if not name.endswith(_FP32):
+            parameter.copy_(parameter.bfloat16().float())
+
+
+def hub_tensors(model: M3ForCausalLM) -> dict[str, Tensor]:
+    """Every tensor under its hub name, contiguous, on the CPU, in the published dtype."""
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        for hub_name, part in _split(name, tensor.detach().cpu()):
+            dtype = torch.float32 if hub_name.endswith(_FP32) else torch.bfloat16
+            tensors[hub_name] = part.to(dtype).contiguous()
+    return tensors
+
+
+def _split(name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+    """Fused gate and up, and stacked experts, into the single matrices of the hub."""
+    stem = "language_model." if name.startswith("lm_head") else "language_model.model."
+    if match := re.fullmatch(r"(.*)\.mlp\.experts\.(gate_up_proj|down_proj)", name):
+        layer, kind = match.groups()
+        parts = []
+        for expert, matrix in enumerate(tensor):
+            pieces = {"w1": matrix.chunk(2)[0], "w3": matrix.chunk(2)[1]} if kind == "gate_up_proj" else {"w2": matrix}
+            parts += [(f"{stem}{layer}.block_sparse_moe.experts.{expert}.{w}.weight", piece) for w, piece in pieces.items()]
+        return parts
+    if name.endswith("e_score_correction_bias"):
+        return [(stem + name.replace(".mlp.gate.", ".block_sparse_moe."), tensor)]
+    name = re.sub(r"\.mlp\.(gate|shared_experts)\.", r".block_sparse_moe.\1.", name)
+    if ".gate_up_proj." in name:
+        gate, up = tensor.chunk(2)
+        return [(stem + name.replace("gate_up", "gate"), gate), (stem + name.replace("gate_up", "up"), up)]
+    return [(stem + name, tensor)]
+
+
+def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: Path) -> dict[str, str]:
+    """Write the checkpoint into `folder`.
+
+    Returns:
+        SHA-256 of each file by name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(hub_tensors(model), folder / "model.safetensors", metadata={"format": "pt"})
+    begin, end = tokenizer.token_to_id(BEGIN_OF_DOCUMENT), tokenizer.token_to_id(END_OF_TURN)
+    config = preset.config_json()
+    config |= {"image_token_index": tokenizer.token_to_id(IMAGE), "video_token_index": tokenizer.token_to_id(VIDEO)}
+    config["text_config"] |= {"bos_token_id": begin, "eos_token_id": end}
+    generation = {
+        "bos_token_id": begin, "eos_token_id": end, "pad_token_id": end,
+        "do_sample": True, "temperature": 0.7, "top_p": 0.95, "top_k": 40,
+    }
+    for name, value in (("config.json", config), ("generation_config.json", generation)):
+        (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    save_tokenizer(
+        tokenizer, folder, max_length=preset.max_length, chat_template=TEMPLATE.read_text(encoding="utf-8")
+    )
+    names = ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
