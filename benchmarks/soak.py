@@ -280,6 +280,13 @@ async def sample_memory(pid: int, samples: list[tuple[float, float]]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
+def cpu_seconds(pid: int) -> tuple[float, float]:
+    """Processor seconds so far of the server process, and of the engine under it."""
+    server = psutil.Process(pid)
+    own, *engine = [sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True))]
+    return own, sum(engine)
+
+
 def slope_mib_per_min(samples: list[tuple[float, float]]) -> float:
     """Of the second half: caches and the pool fill up in the first."""
     half = samples[len(samples) // 2 :]
@@ -295,6 +302,7 @@ async def soak(url: str, pid: int, options: argparse.Namespace, tally: Tally) ->
     async with httpx.AsyncClient(base_url=url, timeout=REQUEST_TIMEOUT_S, limits=limits, verify=False) as http:
         model = (await http.get("/v1/models")).json()["data"][0]
         before = await gauges(http)
+        cpu_before = cpu_seconds(pid)
         sampling = asyncio.create_task(sample_memory(pid, samples))
         started_s = time.monotonic()
         users = [
@@ -304,6 +312,7 @@ async def soak(url: str, pid: int, options: argparse.Namespace, tally: Tally) ->
         await asyncio.gather(*(user.run(started_s + options.seconds) for user in users))
         seconds = time.monotonic() - started_s
         after = await wait_idle(http)
+        server_cpu_s, engine_cpu_s = (now - then for now, then in zip(cpu_seconds(pid), cpu_before, strict=True))
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
         check_left_behind(before, after, tally)
@@ -319,6 +328,10 @@ async def soak(url: str, pid: int, options: argparse.Namespace, tally: Tally) ->
         "preemptions": int(after["vllm:num_preemptions_total"]),
         "leaked_blocks": int(after["tamis:leaked_blocks"]),
         "free_blocks": int(after["tamis:free_blocks"]),
+        "steps": int(after["tamis:engine_steps_total"]),
+        "prompt_tokens": int(after["vllm:prompt_tokens_total"]),
+        "server_cpu_s": round(server_cpu_s, 1),
+        "engine_cpu_s": round(engine_cpu_s, 1),
         "rss_mib": round(samples[-1][1]) if samples else None,
         "rss_slope_mib_per_min": round(slope_mib_per_min(samples), 2),
     }
