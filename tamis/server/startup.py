@@ -49,13 +49,13 @@ class LoadingReport:
 def card(name: str, info: EngineInfo, url: str) -> Panel:
     """The start-up card: the model, how it runs and why, what fits, where to ask."""
     tokens = info.num_blocks * info.block_size
-    full = tokens / info.max_model_len
     lines = {
         "model": name if info.model == name else f"{name} ({info.model})",
         "context": f"{info.max_model_len:,} tokens",
+        # The engine's own lines; what follows puts `pool` in this page's words.
         **info.card,
-        "KV cache": f"{info.num_blocks:,} blocks = {tokens:,} tokens",
-        "concurrency": f"up to {info.max_num_seqs} requests, {full:.1f} of full context",
+        "pool": f"{info.num_blocks:,} blocks = {tokens:,} tokens, {tokens / info.max_model_len:.1f} full contexts",
+        "concurrency": f"up to {info.max_num_seqs} requests and {info.max_num_batched_tokens:,} tokens a step",
         "API": f"{url}/v1",
         "health": f"{url}/health, {url}/metrics",
     }
