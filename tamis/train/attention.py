@@ -26,12 +26,22 @@ class TrainAttention:
         index_losses: one scalar a sparse layer, in nats, filled by `attend` while gradients are on.
     """
 
-    def __init__(self, config: M3Config, rows: int, length: int, *, sampled_queries: int = 0):
-        """sampled_queries: query rows of each sequence that the index loss looks at; 0 computes none."""
+    def __init__(
+        self, config: M3Config, rows: int, length: int, *, queries: Tensor | None = None, index_sees_all: bool = False
+    ):
+        """Set up for one forward.
+
+        Args:
+            config: of the model.
+            rows, length: of the sequences.
+            queries: [rows, n] int64, query positions of each row that the index loss looks at; None computes none.
+            index_sees_all: compare over all visible tokens, also past the selected ones: how the branch warms up.
+        """
         self.config = config
         self.rows = rows
         self.length = length
-        self.sampled_queries = min(sampled_queries, length)
+        self.queries = queries
+        self.index_sees_all = index_sees_all
         self.index_losses: list[Tensor] = []
 
     @property
@@ -39,6 +49,8 @@ class TrainAttention:
         """Whether some query sees more blocks than it may read."""
         return self.length > self.config.topk_blocks * BLOCK_TOKENS
 
+    # Opaque to torch.compile: the layers around it then compile once for every row length.
+    @torch.compiler.disable
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
     ) -> Tensor:
@@ -49,10 +61,11 @@ class TrainAttention:
             index_q = index_q.unflatten(0, (self.rows, self.length)).transpose(1, 2)
             index_k = index_k.unflatten(0, (self.rows, self.length))
             selected = self._selected_blocks(index_q, index_k) if self.is_selective else None
-            if self.sampled_queries and torch.is_grad_enabled():
-                self.index_losses.append(self._index_loss(q, k, index_q, index_k, selected))
+            if self.queries is not None and torch.is_grad_enabled():
+                seen = None if self.index_sees_all else selected
+                self.index_losses.append(self._index_loss(self.queries, q, k, index_q, index_k, seen))
             if selected is not None:
-                mask = self._token_mask(selected, torch.arange(self.length, device=q.device))
+                mask = self._token_mask(selected, torch.arange(self.length, device=q.device))  # [rows, heads, n, n]
                 mask = mask.repeat_interleave(self.config.group_size, dim=1)
         out = scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.config.head_dim**-0.5, enable_gqa=True
@@ -82,24 +95,28 @@ class TrainAttention:
         return torch.cat(parts, dim=2)
 
     def _token_mask(self, selected: Tensor, queries: Tensor) -> Tensor:
-        """Selected blocks [rows, heads, n, blocks] of `queries` [n] → visible tokens [rows, heads, n, length]."""
+        """Selected blocks [rows, heads, n, blocks] of `queries` [..., n] → visible tokens [rows, heads, n, length]."""
         tokens = selected.repeat_interleave(BLOCK_TOKENS, dim=-1)[..., : self.length]
-        return tokens & (torch.arange(self.length, device=queries.device) <= queries[:, None])
+        return tokens & (torch.arange(self.length, device=queries.device) <= queries[..., None])
 
-    def _index_loss(self, q: Tensor, k: Tensor, index_q: Tensor, index_k: Tensor, selected: Tensor | None) -> Tensor:
-        """Mean KL over `sampled_queries` random positions, the same in every row."""
-        config, device = self.config, q.device
-        queries = torch.randint(self.length, (self.sampled_queries,), device=device)
+    def _index_loss(
+        self, queries: Tensor, q: Tensor, k: Tensor, index_q: Tensor, index_k: Tensor, selected: Tensor | None
+    ) -> Tensor:
+        """Mean KL over the `queries` [rows, n] of each row and the KV heads."""
+        config = self.config
+
+        def rows_of(x: Tensor) -> Tensor:
+            return x.gather(2, queries[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
+
         if selected is None:
-            visible = torch.arange(self.length, device=device) <= queries[:, None]
+            visible = (torch.arange(self.length, device=q.device) <= queries[:, :, None])[:, None]
         else:
-            visible = self._token_mask(selected[:, :, queries], queries)
+            visible = self._token_mask(rows_of(selected), queries[:, None])
         with torch.no_grad():
-            grouped = q[:, :, queries].unflatten(1, (config.num_kv_heads, config.group_size))
+            grouped = rows_of(q).unflatten(1, (config.num_kv_heads, config.group_size))
             main = (grouped @ k[:, :, None].transpose(3, 4)).float() / math.sqrt(config.head_dim)
-            where = visible if selected is None else visible[:, :, None]
-            target = main.masked_fill(~where, -torch.inf).softmax(-1).mean(2)
-        scores = (index_q[:, :, queries] @ index_k[:, None].transpose(2, 3)).float()
+            target = main.masked_fill(~visible[:, :, None], -torch.inf).softmax(-1).mean(2)
+        scores = (rows_of(index_q) @ index_k[:, None].transpose(2, 3)).float()
         log_index = scores.masked_fill(~visible, -torch.inf).log_softmax(-1)
         # Outside the visible tokens the target is 0 and its logarithm −inf: both drop out.
         gap = torch.where(target > 0, target * (target.clamp_min(1e-20).log() - log_index.clamp_min(-1e4)), 0.0)

@@ -19,7 +19,9 @@ _EXCLUDED = frozenset(
     """.split()
 )
 # Typographic signs of the reference, as a keyboard has them.
-_PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->", "\xa0": " "})
+_PLAIN = str.maketrans(
+    {"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->", "\xa0": " "}
+)
 _LONGEST_LINE = 200
 _MAX_FILE_BYTES = 300_000
 
@@ -51,7 +53,9 @@ def reference_topics() -> list[str]:
         return []  # some distributions leave it out
     from pydoc_data.topics import topics
 
-    return [text for _, text in sorted((key, value.translate(_PLAIN)) for key, value in topics.items()) if text.isascii()]
+    return [
+        text for _, text in sorted((key, value.translate(_PLAIN)) for key, value in topics.items()) if text.isascii()
+    ]
 
 
 def prose_paragraphs(topics: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -19,7 +19,7 @@ from tamis.train.tokenizer import BEGIN_OF_DOCUMENT, END_OF_TURN
 # Loss weights, in hundredths: what the model is to say, and what it only reads.
 SPOKEN = 100
 READ = 10
-_CHATS_A_SHARD = 2000
+_CHATS_A_SHARD = 1000
 _PIECE_CHARS = 12_000
 
 
@@ -46,6 +46,12 @@ class Documents:
             np.concatenate([p.weights for p in parts]),
             np.concatenate([p.ends + start for p, start in zip(parts, starts, strict=True)]),
         )
+
+    def share(self, part: float) -> Documents:
+        """The first `part` of the documents."""
+        count = max(1, int(part * len(self.ends)))
+        end = int(self.ends[count - 1])
+        return Documents(self.tokens[:end], self.weights[:end], self.ends[:count])
 
     def repeat(self, times: int) -> Documents:
         """Every document `times` times."""
@@ -114,19 +120,29 @@ def _make_shard(shard: Shard, tokenizer_json: str, filler: Sequence[str]) -> Doc
     return encoder.plain(draw.one((BEGIN_OF_DOCUMENT, "", "")) + source_text(draw) + END_OF_TURN for draw in draws)
 
 
+def worker_pool(workers: int) -> Executor:
+    """Processes for `generated`: fresh interpreters, as a forked one would inherit locks of torch's threads."""
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+
 def generated(
-    tokenizer: Tokenizer, kind: str, count: int, *, seed: int, filler: Sequence[str] = (), longest_chars: int = 0, workers: int = 1
+    tokenizer: Tokenizer,
+    kind: str,
+    count: int,
+    *,
+    seed: int,
+    filler: Sequence[str] = (),
+    longest_chars: int = 0,
+    pool: Executor | None = None,
 ) -> Documents:
     """`count` documents of `kind` (chat, needle or functions), document i from seed `seed` + i."""
     shards = [
-        Shard(kind, seed + start, min(_CHATS_A_SHARD, count - start), longest_chars) for start in range(0, count, _CHATS_A_SHARD)
+        Shard(kind, seed + start, min(_CHATS_A_SHARD, count - start), longest_chars)
+        for start in range(0, count, _CHATS_A_SHARD)
     ]
     text = tokenizer.to_str()
-    if workers <= 1:
-        return Documents.join([_make_shard(shard, text, filler) for shard in shards])
-    # Fresh interpreters: a forked one would inherit locks of torch's and the tokenizer's threads.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return Documents.join(list(pool.map(_make_shard, shards, [text] * len(shards), [filler] * len(shards))))
+    run = map if pool is None else pool.map
+    return Documents.join(list(run(_make_shard, shards, [text] * len(shards), [filler] * len(shards))))
 
 
 def library(tokenizer: Tokenizer, texts: Sequence[str]) -> Documents:

@@ -106,7 +106,9 @@ def score(model: M3ForCausalLM, tokenizer: Tokenizer, skill: Skill, *, count: in
         batch = [order.pop()]
         size = max(1, 65_536 // (len(prompts[batch[0]]) + max_tokens))
         batch += [order.pop() for _ in range(min(size - 1, len(order)))]
-        for index, ids in zip(batch, generate(model, [prompts[i] for i in batch], max_tokens=max_tokens, stop_id=stop), strict=True):
+        for index, ids in zip(
+            batch, generate(model, [prompts[i] for i in batch], max_tokens=max_tokens, stop_id=stop), strict=True
+        ):
             right += chats[index][1] in tokenizer.decode(ids)
     return right / count
 
@@ -127,7 +129,10 @@ def held_out_loss(model: M3ForCausalLM, tokenizer: Tokenizer, *, count: int, len
 def samples(model: M3ForCausalLM, tokenizer: Tokenizer, *, max_tokens: int) -> list[tuple[str, str]]:
     """Greedy answers to `DEMO_QUESTIONS`, and a continued function."""
     stop = tokenizer.token_to_id(END_OF_TURN)
-    prompts = [render_prompt(_single(question, "")) for question in DEMO_QUESTIONS] + ["def add(a, b):", "def is_even(n):"]
+    prompts = [render_prompt(_single(question, "")) for question in DEMO_QUESTIONS] + [
+        "def add(a, b):",
+        "def is_even(n):",
+    ]
     ids = [tokenizer.encode(prompt).ids for prompt in prompts]
     answers = [tokenizer.decode(new) for new in generate(model, ids, max_tokens=max_tokens, stop_id=stop)]
     return list(zip((*DEMO_QUESTIONS, *prompts[-2:]), answers, strict=True))

@@ -47,7 +47,9 @@ def _split(name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
         parts = []
         for expert, matrix in enumerate(tensor):
             pieces = {"w1": matrix.chunk(2)[0], "w3": matrix.chunk(2)[1]} if kind == "gate_up_proj" else {"w2": matrix}
-            parts += [(f"{stem}{layer}.block_sparse_moe.experts.{expert}.{w}.weight", piece) for w, piece in pieces.items()]
+            parts += [
+                (f"{stem}{layer}.block_sparse_moe.experts.{expert}.{w}.weight", piece) for w, piece in pieces.items()
+            ]
         return parts
     if name.endswith("e_score_correction_bias"):
         return [(stem + name.replace(".mlp.gate.", ".block_sparse_moe."), tensor)]
@@ -71,13 +73,23 @@ def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: P
     config |= {"image_token_index": tokenizer.token_to_id(IMAGE), "video_token_index": tokenizer.token_to_id(VIDEO)}
     config["text_config"] |= {"bos_token_id": begin, "eos_token_id": end}
     generation = {
-        "bos_token_id": begin, "eos_token_id": end, "pad_token_id": end,
-        "do_sample": True, "temperature": 0.7, "top_p": 0.95, "top_k": 40,
+        "bos_token_id": begin,
+        "eos_token_id": end,
+        "pad_token_id": end,
+        "do_sample": True,
+        "temperature": 0.7,
+        "top_p": 0.95,
+        "top_k": 40,
     }
     for name, value in (("config.json", config), ("generation_config.json", generation)):
         (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    save_tokenizer(
-        tokenizer, folder, max_length=preset.max_length, chat_template=TEMPLATE.read_text(encoding="utf-8")
+    save_tokenizer(tokenizer, folder, max_length=preset.max_length, chat_template=TEMPLATE.read_text(encoding="utf-8"))
+    names = (
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
     )
-    names = ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}

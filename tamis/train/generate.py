@@ -30,4 +30,7 @@ def generate(model: M3ForCausalLM, prompts: list[list[int]], *, max_tokens: int,
         ends += (~done).long()
         if bool(done.all()):
             break
-    return [ids[row, len(prompt) : end].tolist() for row, (prompt, end) in enumerate(zip(prompts, ends.tolist(), strict=True))]
+    return [
+        ids[row, len(prompt) : end].tolist()
+        for row, (prompt, end) in enumerate(zip(prompts, ends.tolist(), strict=True))
+    ]

@@ -23,6 +23,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 _WARMUP_STEPS = 200
 _LOG_STEPS = 50
+_SAVE_STEPS = 2000
 _BALANCE_RATE = 2e-3
 # 16 query rows of each sequence teach the index branch; sequences are many.
 _SAMPLED_QUERIES = 16
@@ -85,18 +86,29 @@ def initial_state(preset: Preset, device: torch.device, *, seed: int) -> TrainSt
     return TrainState(model, optimizer, routers)
 
 
-def sequence_loss(model: M3ForCausalLM, tokens: Tensor, weights: Tensor, *, sampled_queries: int = 0) -> tuple[Tensor, Tensor]:
+def sequence_loss(
+    model: M3ForCausalLM,
+    tokens: Tensor,
+    weights: Tensor,
+    *,
+    sampled_queries: int = 0,
+    index_sees_all: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Loss of rows.
 
     Args:
         tokens: [rows, length + 1] int64. weights: same shape, loss weight of each token as a target.
-        sampled_queries: see `TrainAttention`; 0 leaves the index loss out.
+        sampled_queries: positions of each row that the index loss looks at, drawn by loss weight; 0 leaves it out.
+        index_sees_all: see `TrainAttention`.
 
     Returns:
         weighted mean cross-entropy in nats; mean index loss over the sparse layers (0 when left out).
     """
     rows, length = tokens.shape[0], tokens.shape[1] - 1
-    attention = TrainAttention(model.config, rows, length, sampled_queries=sampled_queries)
+    queries = None
+    if sampled_queries:
+        queries = weights[:, 1:].float().clamp_min(0.01).multinomial(sampled_queries, replacement=True)
+    attention = TrainAttention(model.config, rows, length, queries=queries, index_sees_all=index_sees_all)
     positions = torch.arange(length, device=tokens.device).repeat(rows)
     with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=tokens.is_cuda):
         hidden = model(tokens[:, :-1].flatten(), positions, attention, length)
@@ -154,7 +166,7 @@ def train(
     if compile_layers:
         torch._dynamo.config.recompile_limit = 64
         for layer in model.layers:
-            layer.compile()
+            layer.compile(dynamic=False)
     started = time.monotonic() - state.elapsed_s
     seen = {"loss": torch.zeros((), device=device), "index": torch.zeros((), device=device)}
     seen_steps = seen_tokens = 0
@@ -170,7 +182,13 @@ def train(
             for group in state.optimizer.param_groups:
                 group["lr"] = preset.learning_rate * rate
             tokens, weights = next(samplers[number])
-            loss, index = sequence_loss(model, tokens, weights, sampled_queries=_SAMPLED_QUERIES)
+            loss, index = sequence_loss(
+                model,
+                tokens,
+                weights,
+                sampled_queries=_SAMPLED_QUERIES,
+                index_sees_all=preset.phases[number].index_sees_all,
+            )
             (loss + index).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             state.optimizer.step()
@@ -182,6 +200,8 @@ def train(
             seen["index"] += index.detach()
             seen_steps += 1
             seen_tokens += tokens.numel()
+            if state.step % _SAVE_STEPS == 0:
+                state.save(folder / "state.pt")
             if state.step % _LOG_STEPS == 0 or state.step == preset.steps:
                 entry: dict[str, Any] = {
                     "step": state.step,

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tamis.train.card import plot_losses, write_card
 from tamis.train.chats import Draw, conversation, render
 from tamis.train.chats.code import source_text
 from tamis.train.corpus import library_sources, prose_paragraphs, reference_topics
-from tamis.train.dataset import Documents, generated, library, pack
+from tamis.train.dataset import Documents, generated, library, pack, worker_pool
 from tamis.train.export import export, round_to_bfloat16
 from tamis.train.loop import Rows, initial_state, train
 from tamis.train.presets import PRESETS, Preset
@@ -30,10 +31,12 @@ from tamis.train.tokenizer import train_tokenizer
 
 # Shares of generated text in what the tokenizer sees.
 _TOKENIZER_CHATS = 12_000
-_NEEDLES_START, _FUNCTIONS_START = 200_000_000, 300_000_000
+_NEEDLES_START, _FUNCTIONS_START = 100_000_000, 800_000_000
 
 
-def build_data(preset: Preset, folder: Path, *, workers: int, seed: int) -> tuple[Tokenizer, list[Rows], dict[str, int]]:
+def build_data(
+    preset: Preset, folder: Path, *, workers: int, seed: int
+) -> tuple[Tokenizer, list[Rows], dict[str, int]]:
     """The tokenizer (kept in `folder` for `--resume`), rows of each phase, token counts for the card."""
     sources, topics = library_sources()[: preset.library_files], reference_topics()[: preset.library_files]
     filler = prose_paragraphs(reference_topics())
@@ -46,23 +49,31 @@ def build_data(preset: Preset, folder: Path, *, workers: int, seed: int) -> tupl
         tokenizer = train_tokenizer([*chats, *functions, *sources, *topics], preset.text_config["vocab_size"])
         tokenizer.save(str(path))
     books = library(tokenizer, [*sources, *topics])
-    chats_made = generated(tokenizer, "chat", preset.num_chats, seed=seed, workers=workers)
-    functions_made = generated(tokenizer, "functions", preset.num_functions, seed=seed + _FUNCTIONS_START, workers=workers)
+    with worker_pool(workers) if workers > 1 else nullcontext() as pool:
+        made = [
+            generated(tokenizer, "chat", preset.num_chats, seed=seed, pool=pool),
+            generated(tokenizer, "functions", preset.num_functions, seed=seed + _FUNCTIONS_START, pool=pool),
+        ]
+        needles = [
+            generated(
+                tokenizer,
+                "needle",
+                phase.num_needles,
+                seed=seed + _NEEDLES_START * (number + 1),
+                filler=filler,
+                longest_chars=phase.needle_chars,
+                pool=pool,
+            )
+            for number, phase in enumerate(preset.phases)
+        ]
     rows = []
-    counts = {"library_tokens": len(books.tokens), "generated_tokens": len(chats_made.tokens) + len(functions_made.tokens)}
-    for number, (phase, longest) in enumerate(zip(preset.phases, preset.needle_chars, strict=True)):
-        needles = generated(
-            tokenizer,
-            "needle",
-            preset.num_needles,
-            seed=seed + _NEEDLES_START + number * preset.num_needles,
-            filler=filler,
-            longest_chars=longest,
-            workers=workers,
-        )
-        counts["generated_tokens"] += len(needles.tokens)
-        everything = Documents.join([books.repeat(preset.library_repeats), chats_made, functions_made, needles])
-        rows.append(pack(everything, phase.length, seed=seed + number))
+    for number, (phase, found) in enumerate(zip(preset.phases, needles, strict=True)):
+        others = Documents.join([part.share(phase.share) for part in (books.repeat(preset.library_repeats), *made)])
+        rows.append(pack(Documents.join([others, found]), phase.length, seed=seed + number))
+    counts = {
+        "library_tokens": len(books.tokens),
+        "generated_tokens": sum(len(part.tokens) for part in (*made, *needles)),
+    }
     return tokenizer, rows, counts
 
 
@@ -86,7 +97,10 @@ def run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     started = time.monotonic()
     tokenizer, rows, counts = build_data(preset, folder, workers=workers, seed=seed)
-    print(json.dumps({"data_s": round(time.monotonic() - started, 1), **counts, "rows": [len(r[0]) for r in rows]}), flush=True)
+    print(
+        json.dumps({"data_s": round(time.monotonic() - started, 1), **counts, "rows": [len(r[0]) for r in rows]}),
+        flush=True,
+    )
     state = initial_state(preset, device, seed=seed)
     if resume and (folder / "state.pt").exists():
         state.load(folder / "state.pt")
@@ -100,8 +114,13 @@ def run(
         state.model = fresh.model
     model = state.model.eval()
     round_to_bfloat16(model)
+    checkpoint = folder / "checkpoint"
+    digests = export(model, tokenizer, preset, checkpoint)
     filler = prose_paragraphs(reference_topics())
-    skills = [*evaluate.SKILLS, *(evaluate.needle_skill(filler, chars) for chars in preset.needle_chars)]
+    skills = [
+        *evaluate.SKILLS,
+        *(evaluate.needle_skill(filler, chars) for chars in [p.needle_chars for p in preset.phases]),
+    ]
     report: dict[str, Any] = {
         "preset": preset.name,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -110,7 +129,9 @@ def run(
         "tokens": _tokens_of(folder / "log.jsonl", preset),
         "elapsed_s": round(state.elapsed_s, 1),
         "data": counts,
-        "held_out_loss": round(evaluate.held_out_loss(model, tokenizer, count=20 * questions, length=preset.phases[0].length), 4),
+        "held_out_loss": round(
+            evaluate.held_out_loss(model, tokenizer, count=20 * questions, length=preset.phases[0].length), 4
+        ),
         "scores": {
             # Long prompts are dear: a quarter of the questions.
             skill.name: evaluate.score(
@@ -122,10 +143,9 @@ def run(
             )
             for skill in skills
         },
+        "sha256": digests,
         "samples": evaluate.samples(model, tokenizer, max_tokens=preset.answer_tokens),
     }
-    checkpoint = folder / "checkpoint"
-    report["sha256"] = export(model, tokenizer, preset, checkpoint)
     write_card(checkpoint, preset, report)
     plot_losses(folder / "log.jsonl", folder / "loss.png")
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -152,7 +172,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="continue from DIR/state.pt")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
-    parser.add_argument("--compile", action="store_true", help="compile the layers (pays on a GPU after about a minute)")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the layers (pays on a GPU after about a minute)"
+    )
     parser.add_argument("--max-steps", type=int, help="stop after so many steps")
     parser.add_argument("--questions", type=int, default=200, help="questions a skill")
     args = parser.parse_args()
@@ -167,7 +189,11 @@ def main() -> None:
         max_steps=args.max_steps,
         questions=args.questions,
     )
-    print(json.dumps({key: report[key] for key in ("parameters", "steps", "tokens", "elapsed_s", "held_out_loss", "scores")}))
+    print(
+        json.dumps(
+            {key: report[key] for key in ("parameters", "steps", "tokens", "elapsed_s", "held_out_loss", "scores")}
+        )
+    )
 
 
 if __name__ == "__main__":

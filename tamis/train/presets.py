@@ -15,12 +15,19 @@ class Phase:
     Attributes:
         until: share of the whole run at which it ends.
         length: tokens a row.
-        rows: rows a step.
+        rows: rows a step. With rows · length the same in all phases, the layers compile once.
+        num_needles, needle_chars: prompts with codes to find, and the longest of them in characters.
+        share: of the other documents that the phase draws from.
+        index_sees_all: see `TrainAttention`.
     """
 
     until: float
     length: int
     rows: int
+    num_needles: int
+    needle_chars: int
+    share: float = 1.0
+    index_sees_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,8 @@ class Preset:
     Attributes:
         text_config: of config.json, in M3's own spelling; vocab_size is the tokenizer's.
         phases: in order; the last one ends at 1.0.
-        num_chats, num_functions, num_needles: generated documents. library_repeats: copies of each library file.
+        num_chats, num_functions: generated documents. library_repeats: copies of each library file.
         answer_tokens: longest answer of the scores.
-        needle_chars: longest needle prompt of each phase, in characters.
     """
 
     name: str
@@ -42,10 +48,8 @@ class Preset:
     learning_rate: float
     num_chats: int
     num_functions: int
-    num_needles: int
     library_repeats: int
     library_files: int | None
-    needle_chars: tuple[int, ...]
     max_length: int
     answer_tokens: int
 
@@ -119,15 +123,17 @@ NANO = Preset(
         num_local_experts=8,
         num_experts_per_tok=2,
     ),
-    phases=(Phase(0.8, 1024, 96), Phase(0.95, 4096, 16), Phase(1.0, 8192, 8)),
-    steps=5000,
+    phases=(
+        Phase(0.92, 1024, 96, num_needles=8_000, needle_chars=3_000, index_sees_all=True),
+        Phase(0.98, 4096, 24, num_needles=5_000, needle_chars=13_000, share=0.2, index_sees_all=True),
+        Phase(1.0, 8192, 12, num_needles=2_500, needle_chars=25_000, share=0.2),
+    ),
+    steps=7800,
     learning_rate=3e-3,
-    num_chats=400_000,
+    num_chats=700_000,
     num_functions=80_000,
-    num_needles=8_000,
     library_repeats=3,
     library_files=None,
-    needle_chars=(3_000, 14_000, 28_000),
     max_length=8192,
     answer_tokens=120,
 )
@@ -147,15 +153,16 @@ TOY = Preset(
         num_local_experts=4,
         num_experts_per_tok=2,
     ),
-    phases=(Phase(0.9, 128, 4), Phase(1.0, 2304, 1)),
+    phases=(
+        Phase(0.9, 128, 4, num_needles=10, needle_chars=600, index_sees_all=True),
+        Phase(1.0, 2304, 1, num_needles=10, needle_chars=2_000),
+    ),
     steps=20,
     learning_rate=5e-3,
     num_chats=150,
     num_functions=50,
-    num_needles=10,
     library_repeats=1,
     library_files=3,
-    needle_chars=(600, 2_000),
     max_length=4096,
     answer_tokens=4,
 )

@@ -28,9 +28,7 @@ VISIBLE_TOKENS = ("]<]minimax[>[", "<mm:think>", "</mm:think>")
 
 # Words with their leading space, single digits (sums are learnt digit by digit), runs of signs, line ends with the
 # blank before them, other blanks.
-_PIECES = Regex(
-    r"[^\S\r\n]?[^\W\d_]+|\d|[^\S\r\n]?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_PIECES = Regex(r"[^\S\r\n]?[^\W\d_]+|\d|[^\S\r\n]?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:

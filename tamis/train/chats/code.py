@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tamis.train.chats.draw import Draw
 
-_TABLE = '''
+_TABLE = """
 add|a, b|add two numbers;add a and b;return the sum of two numbers|return {0} + {1}
 sum_two|a, b|add two numbers;return the sum of two values|return {0} + {1}
 subtract|a, b|subtract b from a;subtract two numbers|return {0} - {1}
@@ -106,12 +106,23 @@ write_file|path, text|write text to a file|with open({0}, "w") as file:\\n    fi
 print_all|items|print every item of a list|for item in {0}:\\n    print(item)
 bubble_sort|items|sort a list with bubble sort|for i in range(len({0})):\\n    for j in range(len({0}) - 1 - i):\\n        if {0}[j] > {0}[j + 1]:\\n            {0}[j], {0}[j + 1] = {0}[j + 1], {0}[j]\\nreturn {0}
 linear_search|items, target|find the index of a target in a list|for i, item in enumerate({0}):\\n    if item == {1}:\\n        return i\\nreturn -1
-'''
+"""
 _OTHER_NAMES = {
-    "a": "a a a x m first left num1 p", "b": "b b b y n second right num2 q", "c": "c c z third r", "x": "x x x n value number",
-    "n": "n n n number num x k", "text": "text text s string word value", "numbers": "numbers numbers values nums items xs",
-    "items": "items items values lst elements data", "words": "words words parts", "item": "item item value element",
-    "base": "base x", "exponent": "exponent n", "name": "name name person", "table": "table d data", "target": "target value",
+    "a": "a a a x m first left num1 p",
+    "b": "b b b y n second right num2 q",
+    "c": "c c z third r",
+    "x": "x x x n value number",
+    "n": "n n n number num x k",
+    "text": "text text s string word value",
+    "numbers": "numbers numbers values nums items xs",
+    "items": "items items values lst elements data",
+    "words": "words words parts",
+    "item": "item item value element",
+    "base": "base x",
+    "exponent": "exponent n",
+    "name": "name name person",
+    "table": "table d data",
+    "target": "target value",
 }
 
 
@@ -187,16 +198,25 @@ def write_function(draw: Draw) -> tuple[str, str]:
     one = function(draw)
     named = f" called {one.name}" if draw.chance(0.3) else ""
     question = draw.say(
-        ("Write a [Python |]function{n} [to {t}|that can {t}].", "[Please write|Can you write|Could you write|Give me|I need|Show me] a [Python |]function{n} to {t}.",
-         "[Write|Give me] Python code to {t}.", "How do I {t} in Python?", "Write a [Python |]function{n} in order to {t}.",
-         "Write a [Python |]function{n} that {s}.", "[Please write|Can you write|Give me] a [Python |]function{n} that {s}."),
-        n=named, t=one.task, s=_third_person(one.task))
+        (
+            "Write a [Python |]function{n} [to {t}|that can {t}].",
+            "[Please write|Can you write|Could you write|Give me|I need|Show me] a [Python |]function{n} to {t}.",
+            "[Write|Give me] Python code to {t}.",
+            "How do I {t} in Python?",
+            "Write a [Python |]function{n} in order to {t}.",
+            "Write a [Python |]function{n} that {s}.",
+            "[Please write|Can you write|Give me] a [Python |]function{n} that {s}.",
+        ),
+        n=named,
+        t=one.task,
+        s=_third_person(one.task),
+    )
     lead = draw.say("[|||Here it is:\n|Here is a function to {t}:\n|Here you are:\n]", t=one.task)
     return question, f"{lead}```python\n{one.source}\n```"
 
 
 def _third_person(task: str) -> str:
-    """"add two numbers" → "adds two numbers"."""
+    """ "add two numbers" → "adds two numbers"."""
     verb, _, rest = task.partition(" ")
     ending = "es" if verb.endswith(("s", "sh", "ch", "x")) else "s"
     changed = verb[:-1] + "ies" if verb.endswith("y") else verb + ending
@@ -207,10 +227,12 @@ def complete_function(draw: Draw) -> tuple[str, str]:
     """Code without its body, completed; or a question on what code does."""
     one = function(draw)
     if draw.chance(0.5):
-        return draw.say(("[Complete|Finish] this [function|code|Python function]:\n{h}", "[Complete|Finish]: {h}"), h=one.header), \
-            f"```python\n{one.source}\n```"
-    return draw.say(("What does this [function|code] do?\n{c}", "[Explain|Describe] this [function|code]:\n{c}"), c=one.source), \
-        f"The function {one.name} can be used to {one.task}."
+        return draw.say(
+            ("[Complete|Finish] this [function|code|Python function]:\n{h}", "[Complete|Finish]: {h}"), h=one.header
+        ), f"```python\n{one.source}\n```"
+    return draw.say(
+        ("What does this [function|code] do?\n{c}", "[Explain|Describe] this [function|code]:\n{c}"), c=one.source
+    ), f"The function {one.name} can be used to {one.task}."
 
 
 _PRINTS = (
@@ -230,4 +252,6 @@ def what_prints(draw: Draw) -> tuple[str, str]:
     pattern, result = draw.one(_PRINTS)
     a, b = draw.number(0, 12), draw.number(0, 12)
     line = pattern.replace("{a}", str(a)).replace("{b}", str(b))
-    return draw.say(("What does this print? {c}", "What is printed by {c}?", "What is the output of {c}?"), c=line), f"It prints {result(a, b)}."
+    return draw.say(
+        ("What does this print? {c}", "What is printed by {c}?", "What is the output of {c}?"), c=line
+    ), f"It prints {result(a, b)}."

@@ -51,14 +51,29 @@ SKILLS: dict[str, tuple[Skill, int]] = {
 }
 _BAG = [skill for skill, (_, parts) in SKILLS.items() for _ in range(parts)]
 # Skills whose questions carry text that must be taken as it stands.
-_EXACT = frozenset({"letters", "sort_things", "write_function", "complete_function", "what_prints", "person_json", "short_text"})
+_EXACT = frozenset(
+    {"letters", "sort_things", "write_function", "complete_function", "what_prints", "person_json", "short_text"}
+)
 _SYSTEM = (
-    "You are a helpful assistant.", "You are a helpful assistant. Answer briefly.", "You are Tamis nano, a small and friendly assistant.",
-    "Be [kind|polite|friendly|brief].", "Answer [in short sentences|briefly|in English|clearly].", "You are a [friendly|helpful|polite|kind] [assistant|chatbot|AI].",
-    "You help with [Python|sums|questions|words].", "You are a helpful AI assistant. [Be brief.|Be polite.|Answer in English.]", "Keep your answers short.",
+    "You are a helpful assistant.",
+    "You are a helpful assistant. Answer briefly.",
+    "You are Tamis nano, a small and friendly assistant.",
+    "Be [kind|polite|friendly|brief].",
+    "Answer [in short sentences|briefly|in English|clearly].",
+    "You are a [friendly|helpful|polite|kind] [assistant|chatbot|AI].",
+    "You help with [Python|sums|questions|words].",
+    "You are a helpful AI assistant. [Be brief.|Be polite.|Answer in English.]",
+    "Keep your answers short.",
 )
 _SHOUT = ("Answer in [upper case|capital letters].", "[Write|Say] everything in [capital letters|upper case].")
-_PREFIXES = ("[Hello|Hi|Hey][!|,|.] ", "Please tell me: ", "I have a question: ", "[Okay|Ok|Now|Good], ", "A question: ", "[Quick|Next|One more] question: ")
+_PREFIXES = (
+    "[Hello|Hi|Hey][!|,|.] ",
+    "Please tell me: ",
+    "I have a question: ",
+    "[Okay|Ok|Now|Good], ",
+    "A question: ",
+    "[Quick|Next|One more] question: ",
+)
 
 
 def question_and_answer(draw: Draw) -> tuple[str, str]:
@@ -88,7 +103,10 @@ def _two_at_once(draw: Draw) -> tuple[str, str]:
     """Two short questions in one message."""
     pairs = [draw.one((_sum, facts.capital, facts.table_fact))(draw) for _ in range(2)]
     (first, one), (second, two) = pairs
-    return f"{first}{'' if first.endswith(('?', '.')) else '.'} {draw.one(('', '', 'And '))}{second}", f"{one}{'' if one.endswith('.') else '.'} {two}"
+    return (
+        f"{first}{'' if first.endswith(('?', '.')) else '.'} {draw.one(('', '', 'And '))}{second}",
+        f"{one}{'' if one.endswith('.') else '.'} {two}",
+    )
 
 
 def _follow_up(draw: Draw) -> list[Turn]:
@@ -97,24 +115,50 @@ def _follow_up(draw: Draw) -> list[Turn]:
     if kind == 0:
         (first, city, *_), (second, other, *_) = draw.some(facts.COUNTRIES, 2)
         return [
-            Turn("user", f"What is the capital of {first}?"), Turn("assistant", f"The capital of {first} is {city}."),
-            Turn("user", draw.say(("And [of|the capital of|what about] {c}?", "[What about|How about] {c}?", "And {c}?"), c=second)),
+            Turn("user", f"What is the capital of {first}?"),
+            Turn("assistant", f"The capital of {first} is {city}."),
+            Turn(
+                "user",
+                draw.say(
+                    ("And [of|the capital of|what about] {c}?", "[What about|How about] {c}?", "And {c}?"), c=second
+                ),
+            ),
             Turn("assistant", f"The capital of {second} is {other}."),
         ]
     if kind == 1:
         a, b, c = draw.number(1, 50), draw.number(1, 50), draw.number(1, 20)
         return [
-            Turn("user", f"What is {a} + {b}?"), Turn("assistant", f"{a} + {b} = {a + b}."),
+            Turn("user", f"What is {a} + {b}?"),
+            Turn("assistant", f"{a} + {b} = {a + b}."),
             Turn("user", draw.say(("[And|Now] add {c}[.| to it.| to that.]", "[Plus|And plus] {c}?"), c=c)),
             Turn("assistant", f"{a + b} + {c} = {a + b + c}."),
         ]
     question, answer = question_and_answer(draw)
     turns = [Turn("user", question), Turn("assistant", answer)]
     if kind == 2:
-        return [*turns, Turn("user", draw.say(("[Repeat|Say] that[ again|], please.", "[Can|Could] you repeat that?", "What did you say?", "Repeat your [last |]answer.", "Again[, please|]."))),
-                Turn("assistant", answer)]
-    return [*turns, Turn("user", draw.say(("What did I [ask|say][| you|]?", "What was my [last |]question?", "Repeat my question."))),
-            Turn("assistant", f'You said: "{question}"')]
+        return [
+            *turns,
+            Turn(
+                "user",
+                draw.say(
+                    (
+                        "[Repeat|Say] that[ again|], please.",
+                        "[Can|Could] you repeat that?",
+                        "What did you say?",
+                        "Repeat your [last |]answer.",
+                        "Again[, please|].",
+                    )
+                ),
+            ),
+            Turn("assistant", answer),
+        ]
+    return [
+        *turns,
+        Turn(
+            "user", draw.say(("What did I [ask|say][| you|]?", "What was my [last |]question?", "Repeat my question."))
+        ),
+        Turn("assistant", f'You said: "{question}"'),
+    ]
 
 
 def _thinking(draw: Draw) -> Chat:
@@ -123,7 +167,12 @@ def _thinking(draw: Draw) -> Chat:
         question, answer, reasoning = draw.one((maths.arithmetic, maths.story_problem))(draw)
     else:
         question, answer = question_and_answer(draw)
-        reasoning = draw.say(("[The user asks|This is a question]. I [know the answer|can answer this].", "This is [easy|simple]. I [can answer|know it]."))
+        reasoning = draw.say(
+            (
+                "[The user asks|This is a question]. I [know the answer|can answer this].",
+                "This is [easy|simple]. I [can answer|know it].",
+            )
+        )
     return Chat((Turn("user", question), Turn("assistant", answer, reasoning)), thinking_mode="enabled")
 
 

@@ -96,19 +96,48 @@ def _pairs(table: str) -> list[tuple[str, ...]]:
 
 _TRANSLATIONS = _pairs(_WORDS)
 _TABLES = (
-    (_pairs(_COLOURS), ("What colo[u|]r is {0}?", "Which colo[u|]r [is|has] {0}?", "[Tell me|Name] the colo[u|]r of {0}."),
-     ("{0} is {1}.",)),
-    (_pairs(_OPPOSITES), ("What is the opposite of {0}?", "What's the opposite of {0}?", "[Give me|Tell me|Name] the opposite of {0}.",
-                          "Opposite of {0}?"), ("The opposite of {0} is {1}.",)),
-    (_pairs(_SOUNDS), ("What sound does a {0} make?", "What does a {0} do?", "What noise does a {0} make?"), ("A {0} {1}.",)),
+    (
+        _pairs(_COLOURS),
+        ("What colo[u|]r is {0}?", "Which colo[u|]r [is|has] {0}?", "[Tell me|Name] the colo[u|]r of {0}."),
+        ("{0} is {1}.",),
+    ),
+    (
+        _pairs(_OPPOSITES),
+        (
+            "What is the opposite of {0}?",
+            "What's the opposite of {0}?",
+            "[Give me|Tell me|Name] the opposite of {0}.",
+            "Opposite of {0}?",
+        ),
+        ("The opposite of {0} is {1}.",),
+    ),
+    (
+        _pairs(_SOUNDS),
+        ("What sound does a {0} make?", "What does a {0} do?", "What noise does a {0} make?"),
+        ("A {0} {1}.",),
+    ),
     (_pairs(_LEGS), ("How many legs does a {0} have?", "How many legs has a {0}?"), ("A {0} has {1} legs.",)),
-    (_pairs(_BABIES), ("What is a [young|baby] {0} called?", "What do you call a [young|baby] {0}?", "What is the baby of a {0}?"),
-     ("A young {0} is called a {1}.",)),
-    (_pairs(_SYMBOLS), ("What is the [chemical |]symbol [of|for] {0}?", "Which symbol has {0}?"), ("The symbol of {0} is {1}.",)),
+    (
+        _pairs(_BABIES),
+        ("What is a [young|baby] {0} called?", "What do you call a [young|baby] {0}?", "What is the baby of a {0}?"),
+        ("A young {0} is called a {1}.",),
+    ),
+    (
+        _pairs(_SYMBOLS),
+        ("What is the [chemical |]symbol [of|for] {0}?", "Which symbol has {0}?"),
+        ("The symbol of {0} is {1}.",),
+    ),
     (_pairs(_UNITS), ("How many {0}?",), ("{1}.",)),
-    (_pairs(_PLURALS), ("What is the plural of {0}?", "[Give me|Tell me] the plural of {0}.", "Plural of {0}?"), ("The plural of {0} is {1}.",)),
-    (_pairs(_PASTS), ("What is the past tense of {0}?", "[Give me|Tell me] the past tense of {0}.", "Past tense of {0}?"),
-     ("The past tense of {0} is {1}.",)),
+    (
+        _pairs(_PLURALS),
+        ("What is the plural of {0}?", "[Give me|Tell me] the plural of {0}.", "Plural of {0}?"),
+        ("The plural of {0} is {1}.",),
+    ),
+    (
+        _pairs(_PASTS),
+        ("What is the past tense of {0}?", "[Give me|Tell me] the past tense of {0}.", "Past tense of {0}?"),
+        ("The past tense of {0} is {1}.",),
+    ),
 )
 
 
@@ -127,17 +156,33 @@ def capital(draw: Draw) -> tuple[str, str]:
     kind = draw.number(0, 9)
     if kind <= 5:
         question = draw.say(
-            ("What is the capital [city |]of {c}?", "What's the capital of {c}?", "[Tell me|Name|Give me] the capital of {c}.",
-             "Which city is the capital of {c}?", "Capital of {c}?", "Do you know the capital of {c}?"), c=country)
+            (
+                "What is the capital [city |]of {c}?",
+                "What's the capital of {c}?",
+                "[Tell me|Name|Give me] the capital of {c}.",
+                "Which city is the capital of {c}?",
+                "Capital of {c}?",
+                "Do you know the capital of {c}?",
+            ),
+            c=country,
+        )
         return question, f"The capital of {country} is {city}."
     if kind == 6:
-        return draw.say(("{x} is the capital of which country?", "Of which country is {x} the capital?", "In which country is {x}?"),
-                        x=city), f"{city} is the capital of {country}."
+        return draw.say(
+            (
+                "{x} is the capital of which country?",
+                "Of which country is {x} the capital?",
+                "In which country is {x}?",
+            ),
+            x=city,
+        ), f"{city} is the capital of {country}."
     if kind == 7:
-        return draw.say(("[On which|Which|What] continent is {c}[| on]?", "Where is {c}?"), c=country), \
-            f"{country[0].upper()}{country[1:]} is in {continent}."
-    return draw.say(("[What|Which] language do [people|they] speak in {c}?", "[What|Which] language is spoken in {c}?"),
-                    c=country), f"In {country} people speak {language}."
+        return draw.say(
+            ("[On which|Which|What] continent is {c}[| on]?", "Where is {c}?"), c=country
+        ), f"{country[0].upper()}{country[1:]} is in {continent}."
+    return draw.say(
+        ("[What|Which] language do [people|they] speak in {c}?", "[What|Which] language is spoken in {c}?"), c=country
+    ), f"In {country} people speak {language}."
 
 
 def sequence(draw: Draw) -> tuple[str, str]:
@@ -145,10 +190,16 @@ def sequence(draw: Draw) -> tuple[str, str]:
     names, kind = draw.one(((_DAYS, "day"), (_MONTHS, "month"), ([*"ABCDEFGHIJKLMNOPQRSTUVWXYZ"], "letter")))
     index = draw.number(0, len(names) - 1)
     if draw.chance(0.5):
-        return draw.say(("Which {k} comes after {x}?", "What {k} comes after {x}?", "What is the {k} after {x}?"),
-                        k=kind, x=names[index]), f"After {names[index]} comes {names[(index + 1) % len(names)]}."
-    return draw.say(("Which {k} comes before {x}?", "What {k} comes before {x}?", "What is the {k} before {x}?"),
-                    k=kind, x=names[index]), f"Before {names[index]} comes {names[index - 1]}."
+        return draw.say(
+            ("Which {k} comes after {x}?", "What {k} comes after {x}?", "What is the {k} after {x}?"),
+            k=kind,
+            x=names[index],
+        ), f"After {names[index]} comes {names[(index + 1) % len(names)]}."
+    return draw.say(
+        ("Which {k} comes before {x}?", "What {k} comes before {x}?", "What is the {k} before {x}?"),
+        k=kind,
+        x=names[index],
+    ), f"Before {names[index]} comes {names[index - 1]}."
 
 
 def translate(draw: Draw) -> tuple[str, str]:
@@ -156,8 +207,18 @@ def translate(draw: Draw) -> tuple[str, str]:
     row = draw.one(_TRANSLATIONS)
     column = draw.number(1, 3)
     language = ("French", "German", "Spanish")[column - 1]
-    question = draw.say(("What is {w} in {l}?", 'What is "{w}" in {l}?', 'How do you say "{w}" in {l}?', "How do you say {w} in {l}?",
-                         "Translate {w} [in|]to {l}.", 'Translate "{w}" [in|]to {l}.'), w=row[0], l=language)
+    question = draw.say(
+        (
+            "What is {w} in {l}?",
+            'What is "{w}" in {l}?',
+            'How do you say "{w}" in {l}?',
+            "How do you say {w} in {l}?",
+            "Translate {w} [in|]to {l}.",
+            'Translate "{w}" [in|]to {l}.',
+        ),
+        w=row[0],
+        l=language,
+    )
     return question, f'"{row[0]}" in {language} is "{row[column]}".'
 
 
@@ -167,7 +228,9 @@ def name_some(draw: Draw) -> tuple[str, str]:
     count = draw.number(2, 5)
     word = ("", "", "two", "three", "four", "five")[count]
     chosen = draw.some(GROUPS[group], count)
-    question = draw.say("[Name|List|Tell me|Give me|Can you name|Please name] {n} {g}", n=draw.one((word, word, count)), g=group)
+    question = draw.say(
+        "[Name|List|Tell me|Give me|Can you name|Please name] {n} {g}", n=draw.one((word, word, count)), g=group
+    )
     mark = "?" if question.startswith("Can") else "."
     if draw.chance(0.3):
         return question + mark, "\n".join(f"{i}. {name}" for i, name in enumerate(chosen, 1))
@@ -232,5 +295,15 @@ _EXPLANATIONS = [tuple(line.split(":", 1)) for line in _EXPLAIN.strip().split("\
 def explain(draw: Draw) -> tuple[str, str]:
     """What a thing is, in a sentence or two."""
     thing, text = draw.one(_EXPLANATIONS)
-    return draw.say(("What is {t}?", "What's {t}?", "[Explain|Describe] {t}.", "[Can|Could] you [explain|tell me] what {t} is?",
-                     "[Please explain|Explain to me] what {t} is.", "Tell me [what {t} is|about {t}].", "Explain {t} in simple words."), t=thing), text
+    return draw.say(
+        (
+            "What is {t}?",
+            "What's {t}?",
+            "[Explain|Describe] {t}.",
+            "[Can|Could] you [explain|tell me] what {t} is?",
+            "[Please explain|Explain to me] what {t} is.",
+            "Tell me [what {t} is|about {t}].",
+            "Explain {t} in simple words.",
+        ),
+        t=thing,
+    ), text

@@ -8,7 +8,9 @@ _NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
 ).split()
-_THINGS = "apples books coins cookies eggs pencils balls cups stones cards flowers sweets stamps keys cats oranges".split()
+_THINGS = (
+    "apples books coins cookies eggs pencils balls cups stones cards flowers sweets stamps keys cats oranges".split()
+)
 NAMES = (
     "Anna Ben Clara David Emma Felix Grace Hugo Ida Jack Kate Leo Mia Noah Olga Paul Rosa Sam Tina Victor Zoe Adam Bella Carl "
     "Dora Eric Fiona George Helen Ivan Julia Kevin Laura Max Nina Oscar Peter Ruth Simon Tom Maria Lucas"
@@ -45,8 +47,20 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
     shown = draw.one((sign, sign, word))
     expression = f"{a}{sign}{b}" if draw.chance(0.15) and shown == sign else f"{a} {shown} {b}"
     question = draw.say(
-        ("What is {e}?", "What's {e}?", "How much is {e}?", "[Calculate|Compute|Work out] {e}[.|]", "{e}", "{e} =", "{e} = ?",
-         "[Can|Could] you [calculate|tell me what is] {e}?", "[Please c|C]ompute {e}.", "Tell me {e}."), e=expression)
+        (
+            "What is {e}?",
+            "What's {e}?",
+            "How much is {e}?",
+            "[Calculate|Compute|Work out] {e}[.|]",
+            "{e}",
+            "{e} =",
+            "{e} = ?",
+            "[Can|Could] you [calculate|tell me what is] {e}?",
+            "[Please c|C]ompute {e}.",
+            "Tell me {e}.",
+        ),
+        e=expression,
+    )
     full = f"{a} {word if shown == word else sign} {b}"
     answer = draw.say(("{e} is {r}.", "{e} = {r}"), e=full, r=result) if draw.chance(0.85) else f"{result}"
     return question, answer, f"{full} = {result}."
@@ -58,21 +72,40 @@ def story_problem(draw: Draw) -> tuple[str, str, str]:
     kind = draw.number(0, 3)
     a, b = draw.number(2, 20), draw.number(1, 20)
     if kind == 0:
-        text = draw.say("{n} has {a} {t}[ and| and then|. {n}] [buys|finds|gets] {b} more. How many {t} does {n} have[| now]?",
-                        n=name, a=a, b=b, t=thing)
+        text = draw.say(
+            "{n} has {a} {t}[ and| and then|. {n}] [buys|finds|gets] {b} more. How many {t} does {n} have[| now]?",
+            n=name,
+            a=a,
+            b=b,
+            t=thing,
+        )
         sign, result = "+", a + b
     elif kind == 1:
         a = max(a, b)
-        text = draw.say("{n} has {a} {t}[ and| and then|. {n}] [loses|gives away|sells|gives {o}] {b}. How many {t} does {n} have [left|now]?",
-                        n=name, a=a, b=b, t=thing, o=other)
+        text = draw.say(
+            "{n} has {a} {t}[ and| and then|. {n}] [loses|gives away|sells|gives {o}] {b}. How many {t} does {n} have [left|now]?",
+            n=name,
+            a=a,
+            b=b,
+            t=thing,
+            o=other,
+        )
         sign, result = "-", a - b
     elif kind == 2:
         a, b = draw.number(2, 10), draw.number(2, 10)
-        text = draw.say("There are {a} [boxes|bags] with {b} {t} each. How many {t} are there[| in all]?", a=a, b=b, t=thing)
+        text = draw.say(
+            "There are {a} [boxes|bags] with {b} {t} each. How many {t} are there[| in all]?", a=a, b=b, t=thing
+        )
         sign, result = "*", a * b
     else:
-        text = draw.say("{n} has {a} {t} and {o} has {b} {t}. How many {t} do they have [together|in all]?",
-                        n=name, o=other, a=a, b=b, t=thing)
+        text = draw.say(
+            "{n} has {a} {t} and {o} has {b} {t}. How many {t} do they have [together|in all]?",
+            n=name,
+            o=other,
+            a=a,
+            b=b,
+            t=thing,
+        )
         sign, result = "+", a + b
     subject = "They have" if kind == 3 else "There are" if kind == 2 else f"{name} has"
     noun = thing[:-1] if result == 1 else thing
@@ -85,18 +118,25 @@ def compare(draw: Draw) -> tuple[str, str]:
     kind = draw.number(0, 4)
     a, b = draw.some(range(100), 2)
     if kind == 0:
-        return draw.say("Which [number |]is [larger|bigger|greater], {a} or {b}?", a=a, b=b), f"{max(a, b)} is larger than {min(a, b)}."
+        return draw.say(
+            "Which [number |]is [larger|bigger|greater], {a} or {b}?", a=a, b=b
+        ), f"{max(a, b)} is larger than {min(a, b)}."
     if kind == 1:
-        return draw.say("Which [number |]is [smaller|less], {a} or {b}?", a=a, b=b), f"{min(a, b)} is smaller than {max(a, b)}."
+        return draw.say(
+            "Which [number |]is [smaller|less], {a} or {b}?", a=a, b=b
+        ), f"{min(a, b)} is smaller than {max(a, b)}."
     if kind == 2:
         odd = "odd" if a % 2 else "even"
         asked = draw.one(("odd", "even"))
-        return draw.say("Is {a} [{x}|an {x} number|{x} or not]?", a=a, x=asked), f"{'Yes' if asked == odd else 'No'}, {a} is {odd}."
+        return draw.say(
+            "Is {a} [{x}|an {x} number|{x} or not]?", a=a, x=asked
+        ), f"{'Yes' if asked == odd else 'No'}, {a} is {odd}."
     if kind == 3:
         return draw.say("[What|Which] number comes after {a}?", a=a), f"After {a} comes {a + 1}."
     n = draw.number(0, 20)
-    return draw.say(("[How do you write|Write] {n} [as a word|in words][?|]", "What is {n} in words?"), n=n).replace("[?|]", "?"), \
-        f"{n} in words is {_NUMBER_WORDS[n]}."
+    return draw.say(("[How do you write|Write] {n} [as a word|in words][?|]", "What is {n} in words?"), n=n).replace(
+        "[?|]", "?"
+    ), f"{n} in words is {_NUMBER_WORDS[n]}."
 
 
 def count_up(draw: Draw) -> tuple[str, str]:
@@ -105,10 +145,16 @@ def count_up(draw: Draw) -> tuple[str, str]:
         a = draw.number(0, 20)
         b = a + draw.number(2, 12)
         if draw.chance(0.2):
-            return draw.say("Count [down |backwards ]from {b} to {a}.", a=a, b=b), ", ".join(str(i) for i in range(b, a - 1, -1)) + "."
-        return draw.say("[Count|Please count|Can you count] from {a} to {b}.", a=a, b=b), ", ".join(str(i) for i in range(a, b + 1)) + "."
+            return draw.say("Count [down |backwards ]from {b} to {a}.", a=a, b=b), ", ".join(
+                str(i) for i in range(b, a - 1, -1)
+            ) + "."
+        return draw.say("[Count|Please count|Can you count] from {a} to {b}.", a=a, b=b), ", ".join(
+            str(i) for i in range(a, b + 1)
+        ) + "."
     step, start = draw.number(1, 10), draw.number(0, 30)
     row = [start + step * i for i in range(5)]
-    question = draw.say(("What [is the next number|comes next|number comes next]: {r}?", "[Continue|Go on]: {r}, ..."),
-                        r=", ".join(map(str, row[:4])))
+    question = draw.say(
+        ("What [is the next number|comes next|number comes next]: {r}?", "[Continue|Go on]: {r}, ..."),
+        r=", ".join(map(str, row[:4])),
+    )
     return question, f"The next number is {row[4]}."

@@ -9,7 +9,11 @@ from tamis.train.chats.facts import COUNTRIES, GROUPS
 from tamis.train.chats.maths import NAMES
 from tamis.train.chats.render import Chat, Turn
 
-_PLACES = "the kitchen|the garden|the office|the school|the library|the park|the garage|the cellar|the hall|the shop".split("|")
+_PLACES = (
+    "the kitchen|the garden|the office|the school|the library|the park|the garage|the cellar|the hall|the shop".split(
+        "|"
+    )
+)
 _OBJECTS = "key book lamp box cup ball letter phone hat coin bag map ring pen clock".split()
 _CODES = "code password number secret".split()
 _COLOUR = GROUPS["colours"]
@@ -27,7 +31,9 @@ def short_text(draw: Draw) -> tuple[str, str]:
     target = draw.number(0, count - 1)
     if kind == 0:
         places = draw.some(_PLACES, count)
-        facts = [draw.say("{n} [is in|went to|walked to|is at] {p}.", n=n, p=p) for n, p in zip(names, places, strict=True)]
+        facts = [
+            draw.say("{n} [is in|went to|walked to|is at] {p}.", n=n, p=p) for n, p in zip(names, places, strict=True)
+        ]
         question, answer = f"Where is {names[target]}?", f"{names[target]} is in {places[target]}."
     elif kind == 1:
         objects, colours = draw.some(_OBJECTS, count), draw.some(_COLOUR, count)
@@ -48,29 +54,72 @@ def short_text(draw: Draw) -> tuple[str, str]:
         else:
             question, answer = f"What does {names[target]} have?", f"{names[target]} has the {objects[target]}."
     text = " ".join(facts)
-    return draw.say(("{t} {q}", "{q} {t}", "Read this: {t} {q}", "{t}\n{q}", "Text: {t}\nQuestion: {q}", "[Remember|Note]: {t} {q}"), t=text, q=question), answer
+    return draw.say(
+        (
+            "{t} {q}",
+            "{q} {t}",
+            "Read this: {t} {q}",
+            "{t}\n{q}",
+            "Text: {t}\nQuestion: {q}",
+            "[Remember|Note]: {t} {q}",
+        ),
+        t=text,
+        q=question,
+    ), answer
 
 
 def personal(draw: Draw) -> tuple[Turn, ...]:
     """The user tells something, talks on, and asks for it later."""
     name, city = draw.one(NAMES), draw.one(COUNTRIES)[1]
     colour, animal, number = draw.one(_COLOUR), draw.one(GROUPS["animals"]), draw.number(2, 99)
-    tell, told, ask, answer = draw.one((
-        ("[My name is|I am|I'm|Call me] {n}[.|!|, nice to meet you.]", "[Nice to meet you|Hello], {n}! [How can I help you?|What can I do for you?]",
-         "[What is my name?|What's my name?|Who am I?|Do you remember my name?|Do you know my name?]", "Your name is {n}."),
-        ("I live in {c}.", "{c} is a nice place. How can I help you?", "[Where do I live?|In which city do I live?|Do you remember where I live?]", "You live in {c}."),
-        ("My favourite colour is {x}.", "{x} is a [nice|good] colour[!|.]", "What is my favourite colour?", "Your favourite colour is {x}."),
-        ("I have a {a}.", "A {a}, how nice[!|.]", "[Which|What] animal do I have?", "You have a {a}."),
-        ("I am {m} years old.", "[Thank you for telling me.|Good to know.]", "How old am I?", "You are {m} years old."),
-        ("[Remember|Please remember|Keep in mind] the number {m}.", "[I will remember|Okay, I will remember] the number {m}.",
-         "[Which|What] number did I [tell you|ask you to remember|say]?", "The number is {m}."),
-        ("[Remember|Please remember|Keep in mind]: the {w} is {m}.", "[Okay, I|I] will remember it.", "What is the {w}?", "The {w} is {m}."),
-    ))
+    tell, told, ask, answer = draw.one(
+        (
+            (
+                "[My name is|I am|I'm|Call me] {n}[.|!|, nice to meet you.]",
+                "[Nice to meet you|Hello], {n}! [How can I help you?|What can I do for you?]",
+                "[What is my name?|What's my name?|Who am I?|Do you remember my name?|Do you know my name?]",
+                "Your name is {n}.",
+            ),
+            (
+                "I live in {c}.",
+                "{c} is a nice place. How can I help you?",
+                "[Where do I live?|In which city do I live?|Do you remember where I live?]",
+                "You live in {c}.",
+            ),
+            (
+                "My favourite colour is {x}.",
+                "{x} is a [nice|good] colour[!|.]",
+                "What is my favourite colour?",
+                "Your favourite colour is {x}.",
+            ),
+            ("I have a {a}.", "A {a}, how nice[!|.]", "[Which|What] animal do I have?", "You have a {a}."),
+            (
+                "I am {m} years old.",
+                "[Thank you for telling me.|Good to know.]",
+                "How old am I?",
+                "You are {m} years old.",
+            ),
+            (
+                "[Remember|Please remember|Keep in mind] the number {m}.",
+                "[I will remember|Okay, I will remember] the number {m}.",
+                "[Which|What] number did I [tell you|ask you to remember|say]?",
+                "The number is {m}.",
+            ),
+            (
+                "[Remember|Please remember|Keep in mind]: the {w} is {m}.",
+                "[Okay, I|I] will remember it.",
+                "What is the {w}?",
+                "The {w} is {m}.",
+            ),
+        )
+    )
     slots = {"n": name, "c": city, "x": colour, "a": animal, "m": number, "w": draw.one(_CODES)}
     told_text = draw.say(told, **slots)
     return (
-        Turn("user", draw.say(tell, **slots)), Turn("assistant", told_text[0].upper() + told_text[1:]),
-        Turn("user", draw.say(ask, **slots)), Turn("assistant", draw.say(answer, **slots)),
+        Turn("user", draw.say(tell, **slots)),
+        Turn("assistant", told_text[0].upper() + told_text[1:]),
+        Turn("user", draw.say(ask, **slots)),
+        Turn("assistant", draw.say(answer, **slots)),
     )
 
 
@@ -93,5 +142,8 @@ def needle(draw: Draw, filler: Sequence[str], characters: int) -> Chat:
     turns = [Turn("user", f"{text}\n\n{question}"), Turn("assistant", f"The {word} of {target} is {codes[target]}.")]
     if len(names) > 1 and draw.chance(0.5):
         other = draw.one([name for name in names if name != target])
-        turns += [Turn("user", draw.say("And [the {w} |]of {n}?", w=word, n=other)), Turn("assistant", f"The {word} of {other} is {codes[other]}.")]
+        turns += [
+            Turn("user", draw.say("And [the {w} |]of {n}?", w=word, n=other)),
+            Turn("assistant", f"The {word} of {other} is {codes[other]}."),
+        ]
     return Chat(tuple(turns))
