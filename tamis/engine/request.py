@@ -107,4 +107,4 @@ class Request:
     @property
     def will_have_ended(self) -> bool:
         """Whether the tokens in flight reach `max_tokens`, so that nothing more is to be planned."""
-        return self.num_output_tokens + self.num_in_flight >= self.max_tokens
+        return len(self.token_ids) - self.num_prompt_tokens + self.num_in_flight >= self.max_tokens

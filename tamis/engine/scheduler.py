@@ -264,7 +264,7 @@ class Scheduler:
         token_id = sampled.token_id
         request.token_ids.append(token_id)
         self._stats.generation_tokens += 1
-        num_output_tokens = request.num_output_tokens
+        num_output_tokens = len(request.token_ids) - request.num_prompt_tokens
         delta = RequestDelta(
             request_id=request.request_id,
             token_ids=[token_id],

@@ -84,13 +84,13 @@ class Held:
     min_tokens: int
     fingerprints: list[int] = field(default_factory=list)
 
-    def slot(self, position: int) -> tuple[int, int]:
-        """(block, offset) of a token."""
-        return self.block_table[position // BLOCK_TOKENS], position % BLOCK_TOKENS
-
 
 class Failure(RuntimeError):
     """A failure that a test asked for."""
+
+
+class ContractBroken(BaseException):
+    """A plan that no runner could execute. Not an `Exception`: the engine would take it for a failing step."""
 
 
 class FakePendingStep:
@@ -127,7 +127,7 @@ class FakeRunner:
         self.fail_result = False
         self.plans: list[StepPlan] = []
         self.held: dict[str, Held] = {}
-        self.slots: dict[tuple[int, int], int] = {}
+        self.rows = self._empty_rows()
         self.next_step_id = 0
         self.num_resets = 0
         self.is_shut_down = False
@@ -136,16 +136,20 @@ class FakeRunner:
         """Verify and run a step."""
         # Through bytes and back: nothing that the engine does to its own objects later may reach the runner.
         plan = msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=StepPlan)
-        assert plan.step_id == self.next_step_id, "step ids count up by one"
+        if plan.step_id != self.next_step_id:
+            raise ContractBroken(f"step {plan.step_id} follows step {self.next_step_id - 1}")
         self.next_step_id += 1
         self.plans.append(plan)
         if self.fail_submit:
             self.fail_submit = False
             raise Failure("the step could not start")
-        self._update_requests(plan)
-        self._check_limits(plan)
-        self._write(plan)
-        self._read(plan)
+        try:
+            self._update_requests(plan)
+            self._check_limits(plan)
+            self._write(plan)
+            self._read(plan)
+        except AssertionError as error:
+            raise ContractBroken(f"step {plan.step_id}: {error}") from error
         output = self._sample(plan)
         if self.fail_result:
             self.fail_result = False
@@ -155,12 +159,15 @@ class FakeRunner:
     def reset(self) -> None:
         """Lose every request and the pool's contents."""
         self.held.clear()
-        self.slots.clear()
+        self.rows = self._empty_rows()
         self.num_resets += 1
 
     def shutdown(self) -> None:
         """Note it."""
         self.is_shut_down = True
+
+    def _empty_rows(self) -> list[list[int]]:
+        return [[-1] * BLOCK_TOKENS for _ in range(self.num_blocks + 1)]
 
     def _update_requests(self, plan: StepPlan) -> None:
         for request_id in plan.finished:
@@ -219,19 +226,20 @@ class FakeRunner:
         for entry in plan.scheduled:
             held = self.held[entry.request_id]
             for position in range(held.num_computed, held.num_computed + entry.num_tokens):
-                slot = held.slot(position)
-                assert slot not in written, f"slot {slot} is written twice in step {plan.step_id}"
-                written.add(slot)
-                self.slots[slot] = held.fingerprints[position]
+                block, offset = held.block_table[position // BLOCK_TOKENS], position % BLOCK_TOKENS
+                assert (block, offset) not in written, f"slot {offset} of block {block} is written twice"
+                written.add((block, offset))
+                self.rows[block][offset] = held.fingerprints[position]
             held.num_computed += entry.num_tokens
 
     def _read(self, plan: StepPlan) -> None:
         # Of all requests, not only the scheduled ones: nobody may overwrite what another still holds.
         for request_id, held in self.held.items():
-            for position in range(held.num_computed):
-                slot = held.slot(position)
-                assert self.slots.get(slot) == held.fingerprints[position], (
-                    f"step {plan.step_id}: {request_id} reads foreign or lost content at token {position}, slot {slot}"
+            for index in range(-(-held.num_computed // BLOCK_TOKENS)):
+                expected = held.fingerprints[index * BLOCK_TOKENS : held.num_computed][:BLOCK_TOKENS]
+                block = held.block_table[index]
+                assert self.rows[block][: len(expected)] == expected, (
+                    f"{request_id} reads foreign or lost content in block {block}, the {index}th of its table"
                 )
 
     def _sample(self, plan: StepPlan) -> StepOutput:
