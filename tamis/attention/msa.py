@@ -67,13 +67,18 @@ class StepAttention:
             positions = self.tables.positions[tokens]
             num_blocks = -(-segment.context_tokens // 128)
             if num_blocks <= rule.topk_blocks:
-                # Every visible block is selected whatever its score.
-                scores = index_q.new_zeros(segment.length, index_q.shape[1], num_blocks, dtype=torch.float32)
-            else:
-                scores = index_score.block_scores(index_q[tokens], lane, self.tables.block_tables[row], positions)
+                parts.append(self._all_visible(positions, index_q.shape[1]))
+                continue
+            scores = index_score.block_scores(index_q[tokens], lane, self.tables.block_tables[row], positions)
             parts.append(
                 topk_blocks.select_blocks(
                     scores, positions, k=rule.topk_blocks, init=rule.init_blocks, local=rule.local_blocks
                 )
             )
         return torch.cat(parts)
+
+    def _all_visible(self, positions: Tensor, heads: int) -> Tensor:
+        """The selection of queries that see no more blocks than they may read: all of them, whatever the scores."""
+        block = torch.arange(self.rule.topk_blocks, device=positions.device)
+        chosen = torch.where(block <= positions[:, None] // 128, block, -1)
+        return chosen[:, None].expand(-1, heads, -1)

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from tamis.kernels import linear as linear_kernel
 from tamis.layers.embedding import Embedding
 from tamis.layers.linear import Linear
 from tamis.layers.mlp import GatedMLP
@@ -63,18 +64,37 @@ class SelfAttention(nn.Module):
             self.index_k_proj = Linear(config.hidden_size, config.index_head_dim)
             self.index_q_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
             self.index_k_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
+        self.fused_weight: Tensor | None = None
+
+    def fuse_projections(self) -> None:
+        """Make one matrix of all input projections, for inference; their own weights become views of it."""
+        parts = self._input_projections()
+        self.fused_weight = torch.cat([p.weight.data for p in parts])
+        for part, rows in zip(parts, self.fused_weight.split([p.weight.shape[0] for p in parts]), strict=True):
+            part.weight.data = rows
+
+    def _input_projections(self) -> list[Linear]:
+        parts = [self.q_proj, self.k_proj, self.v_proj]
+        return [*parts, self.index_q_proj, self.index_k_proj] if self.is_sparse else parts
+
+    def _project(self, x: Tensor) -> list[Tensor]:
+        """q, k, v and, on MSA layers, the index query and key: each [T, its width]."""
+        parts = self._input_projections()
+        if self.fused_weight is not None:
+            return list(linear_kernel.linear(x, self.fused_weight).split([p.weight.shape[0] for p in parts], dim=-1))
+        # In training the index branch learns from its own loss only, so its input is detached.
+        return [part(x) for part in parts[:3]] + [part(x.detach()) for part in parts[3:]]
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
         """x: [T, hidden_size] → same."""
-        q = apply_rope(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
-        k = apply_rope(self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
-        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+        q, k, v, *index = self._project(x)
+        q = apply_rope(self.q_norm(q.unflatten(-1, (-1, self.head_dim))), cos, sin)
+        k = apply_rope(self.k_norm(k.unflatten(-1, (-1, self.head_dim))), cos, sin)
+        v = v.unflatten(-1, (-1, self.head_dim))
         index_q = index_k = None
-        if self.is_sparse:
-            # In training the index branch learns from its own loss only, so its input is detached.
-            source = x.detach() if torch.is_grad_enabled() else x
-            index_q = self.index_q_norm(self.index_q_proj(source).unflatten(-1, (-1, self.index_dim)))
-            index_k = self.index_k_norm(self.index_k_proj(source).unflatten(-1, (1, self.index_dim)))
+        if index:
+            index_q = self.index_q_norm(index[0].unflatten(-1, (-1, self.index_dim)))
+            index_k = self.index_k_norm(index[1].unflatten(-1, (1, self.index_dim)))
             turned = min(cos.shape[-1], self.index_dim // 2)
             index_q = apply_rope(index_q, cos[:, :turned], sin[:, :turned])
             index_k = apply_rope(index_k, cos[:, :turned], sin[:, :turned])[:, 0]
@@ -143,6 +163,12 @@ class M3ForCausalLM(nn.Module):
         for layer in self.layers:
             x = layer(x, cos, sin, attention)
         return self.norm(x)
+
+    def fuse_projections(self) -> None:
+        """Join each layer's input projections into one matrix; for inference, after the weights are loaded."""
+        for module in self.modules():
+            if isinstance(module, SelfAttention):
+                module.fuse_projections()
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """hidden: [N, hidden_size] → fp32 logits [N, vocab_size]."""

@@ -16,7 +16,7 @@ from tamis.errors import ConfigError
 from tamis.kernels import linear
 from tamis.kernels.registry import explain
 from tamis.models.config import M3Config, read_config
-from tamis.models.m3 import M3ForCausalLM
+from tamis.models.m3 import M3ForCausalLM, SelfAttention
 from tamis.planner.memory import CPU_POOL_SHARE, PoolPlan, available_host_bytes, plan_pool
 from tamis.runner.model_runner import ModelRunner
 from tamis.runner.weights import build_model, load_dummy, load_weights
@@ -60,6 +60,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
         load_dummy(model, config.seed)
     else:
         load_weights(model, folder, progress)
+    model.fuse_projections()
     if device.type == "cuda":
         plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
     progress("warming_up", 0)
@@ -156,7 +157,9 @@ def _check_invariance(model: M3ForCausalLM, config: M3Config, dtype: torch.dtype
     """Try the machine's BLAS on every product's shape; with one thread, if it fails with several. Says the outcome."""
     if device.type != "cpu":
         return "not promised on a GPU yet"
-    shapes = {(p.shape[-2], p.shape[-1]) for p in model.parameters() if p.dim() >= 2}
+    matrices: list[torch.Tensor] = [p for p in model.parameters() if p.dim() >= 2]
+    matrices += [m.fused_weight for m in model.modules() if isinstance(m, SelfAttention) and m.fused_weight is not None]
+    shapes = {(m.shape[-2], m.shape[-1]) for m in matrices}
     attention = {(128, config.head_dim), (config.head_dim, 128), (2048, config.index_head_dim)}
 
     def broken() -> list[tuple[int, int]]:

@@ -112,6 +112,7 @@ def load_ours(folder: Path) -> M3ForCausalLM:
     """The checkpoint in `folder` through the engine's own loader, fp32 on the CPU."""
     model = build_model(read_config(folder), torch.float32, torch.device("cpu"))
     load_weights(model, folder, lambda stage, percent: None)
+    model.fuse_projections()  # as the engine does
     return model
 
 

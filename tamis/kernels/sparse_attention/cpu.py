@@ -63,7 +63,9 @@ def _tile(
     q: Tensor, k_lane: Lane, v_lane: Lane, selection: Tensor, block_tables: Tensor, positions: Tensor, scale: float
 ) -> Tensor:
     num_tokens, _, dim = q.shape
-    num_kv_heads, num_slots = selection.shape[1:]
+    num_kv_heads = selection.shape[1]
+    num_slots = int((selection >= 0).sum(-1).max())  # padding comes last: merging it would change nothing
+    selection = selection[..., :num_slots]
     query = q.unflatten(1, (num_kv_heads, -1))
     group = query.shape[2]
     token, head, slot = (selection >= 0).nonzero(as_tuple=True)
