@@ -54,7 +54,7 @@ def _parameter(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
         field.name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD if positional else inspect.Parameter.KEYWORD_ONLY,
         default=default,
-        annotation=Annotated[str if _takes_json(hint) else hint, options],
+        annotation=Annotated[str | None if _takes_json(hint) else hint, options],
     )
 
 

@@ -183,9 +183,9 @@ def gpu() -> Finding:
 
 def memory() -> Finding:
     """Memory that this process may still take: the machine's, or the container's when that is less."""
-    available = _available_memory_bytes()
-    if available is None:
-        return Finding("memory", "note", "unknown on this system")
+    from tamis.planner.memory import available_host_bytes
+
+    available = available_host_bytes()
     value = f"{available / (1 << 30):.1f} GiB available"
     details = {"available_bytes": available}
     if available < MIN_MEMORY_BYTES:
@@ -247,15 +247,3 @@ def _cpuinfo() -> tuple[str, set[str]]:
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)
     return model.group(1) if model else platform.machine(), set(flags.group(1).split()) if flags else set()
-
-
-def _available_memory_bytes() -> int | None:
-    limits = []
-    try:
-        meminfo = Path("/proc/meminfo").read_text()
-        limits += [int(kib) * 1024 for kib in re.findall(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)]
-        maximum, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
-        limits += [int(maximum) - int(used)] if maximum != "max" else []
-    except OSError:  # no such file: another system, or no limit
-        pass
-    return min(limits, default=None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from tamis.errors import ConfigError
 
@@ -26,15 +29,18 @@ class PoolPlan:
 
 
 def available_host_bytes() -> int:
-    """Memory that can be taken without swapping: MemAvailable on Linux, half of what is installed elsewhere."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    """Memory that this process may still take: MemAvailable, or what is left to its container when that is less.
+
+    Elsewhere than on Linux: half of what is installed.
+    """
+    limits = []
+    with contextlib.suppress(OSError):
+        meminfo = Path("/proc/meminfo").read_text()
+        limits += [int(kib) * 1024 for kib in re.findall(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)]
+    with contextlib.suppress(OSError):
+        maximum, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        limits += [int(maximum) - int(used)] if maximum != "max" else []
+    return min(limits, default=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 def plan_pool(

@@ -159,7 +159,7 @@ def test_a_broken_bundled_model_is_a_fail(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_little_memory_is_a_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_checks, "_available_memory_bytes", lambda: 300 << 20)
+    monkeypatch.setattr("tamis.planner.memory.available_host_bytes", lambda: 300 << 20)
 
     finding = health_checks.memory()
 
