@@ -13,6 +13,7 @@ from tamis.engine.messages import EngineInfo
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import ContextLengthError
 from tamis.frontend.generation_config import sampling_defaults
+from tamis.frontend.merge import merge_streams
 from tamis.frontend.sequence import Sequence as TextSequence
 from tamis.frontend.sequence import TextDelta, build_sequences
 from tamis.frontend.template import ChatTemplate
@@ -151,7 +152,7 @@ class AsyncFrontend:
             priority=priority,
             cache_salt=cache_salt,
         )
-        async with aclosing(_merge([self._stream(sequence) for sequence in sequences])) as deltas:
+        async with aclosing(merge_streams([self._stream(sequence) for sequence in sequences])) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -165,43 +166,6 @@ class AsyncFrontend:
         finally:
             # After a stop string the engine still runs: closing its iterator is what aborts it.
             await _close(engine_deltas)
-
-
-async def _merge(streams: list[AsyncGenerator[TextDelta]]) -> AsyncGenerator[TextDelta]:
-    """Deltas of several streams in the order in which they come; the first error ends all of them."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as only:
-            async for delta in only:
-                yield delta
-        return
-    arrived: asyncio.Queue[TextDelta | BaseException | None] = asyncio.Queue()
-
-    async def forward(stream: AsyncGenerator[TextDelta]) -> None:
-        end: BaseException | None = None
-        try:
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    arrived.put_nowait(delta)
-        except Exception as error:
-            end = error
-        arrived.put_nowait(end)
-
-    tasks = [asyncio.create_task(forward(stream)) for stream in streams]
-    try:
-        running = len(tasks)
-        while running:
-            item = await arrived.get()
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
-                running -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        # Not left behind: an abort has reached the engine when `aclose` returns.
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _close(iterator: AsyncIterator[Any]) -> None:

@@ -13,7 +13,6 @@ from typing import TypeVar
 from tamis.config import EngineConfig
 from tamis.engine.client import EngineClient
 from tamis.engine.messages import EngineInfo
-from tamis.errors import CheckpointError
 from tamis.frontend.async_frontend import AsyncFrontend
 from tamis.frontend.generation_config import sampling_defaults
 from tamis.frontend.model_path import resolve_model
@@ -62,12 +61,7 @@ def _load_frontend(config: EngineConfig, client: EngineClient, folder: Path) -> 
 
 
 def _served(config: EngineConfig, service: Service, frontend: AsyncFrontend, info: EngineInfo) -> Served:
-    if frontend.tokenizer.vocab_size > info.vocab_size:
-        raise CheckpointError(
-            f"The tokenizer has {frontend.tokenizer.vocab_size} tokens, but the model only {info.vocab_size}.",
-            param="tokenizer",
-            hint="Use the tokenizer that belongs to the model.",
-        )
+    frontend.tokenizer.check_fits(info.vocab_size)
     limit_tokens = service.config.max_request_tokens or REQUEST_LIMIT_CONTEXTS * info.max_model_len
     return Served(name=served_name(config), info=info, frontend=frontend, max_request_tokens=limit_tokens)
 

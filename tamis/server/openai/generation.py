@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 import uuid
@@ -14,6 +13,7 @@ from typing import Any
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import UnavailableError
 from tamis.frontend.detokenize import PositionLogprobs
+from tamis.frontend.merge import merge_streams
 from tamis.frontend.sequence import TextDelta
 from tamis.server.metrics import Metrics, RequestTimer
 from tamis.server.service import Served
@@ -74,7 +74,7 @@ class Generation:
         """
         timer = RequestTimer(self._metrics, self._served.name, self.num_prompt_tokens)
         streams = [self._of_prompt(index) for index in range(len(self.prompts))]
-        async with aclosing(_fan_in(streams)) as deltas:
+        async with aclosing(merge_streams(streams)) as deltas:
             async for delta in deltas:
                 self.num_generated_tokens += len(delta.token_ids)
                 if delta.token_ids:
@@ -127,40 +127,3 @@ class Generation:
             async for delta in deltas:
                 self._cached_tokens[prompt] = max(self._cached_tokens[prompt], delta.num_cached_tokens)
                 yield dataclasses.replace(delta, index=prompt * self.sampling.n + delta.index)
-
-
-async def _fan_in(streams: list[AsyncGenerator[TextDelta]]) -> AsyncGenerator[TextDelta]:
-    """Items of several streams in the order in which they come; the first error ends all of them."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as only:
-            async for delta in only:
-                yield delta
-        return
-    arrived: asyncio.Queue[TextDelta | Exception | None] = asyncio.Queue()
-
-    async def forward(stream: AsyncGenerator[TextDelta]) -> None:
-        end: Exception | None = None
-        try:
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    arrived.put_nowait(delta)
-        except Exception as error:
-            end = error
-        arrived.put_nowait(end)
-
-    tasks = [asyncio.create_task(forward(stream)) for stream in streams]
-    try:
-        num_open = len(streams)
-        while num_open:
-            item = await arrived.get()
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                num_open -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        # All aborts have left when this returns.
-        await asyncio.gather(*tasks, return_exceptions=True)
