@@ -124,7 +124,7 @@ class Runner(Protocol):
     """Executes plans in the order in which they are submitted.
 
     Attributes:
-        num_blocks: blocks that plans may name, 1 … num_blocks; the null block 0 comes on top and is not counted.
+        num_blocks: blocks of the pool, the null block 0 included; `EngineInfo.num_blocks` counts without it.
     """
 
     num_blocks: int

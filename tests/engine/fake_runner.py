@@ -120,7 +120,7 @@ class FakeRunner:
     """
 
     def __init__(self, info: EngineInfo):
-        self.num_blocks = info.num_blocks
+        self.num_blocks = info.num_blocks + 1
         self.info = info
         self.salts: dict[str, str | None] = {}
         self.fail_submit = False
@@ -167,7 +167,7 @@ class FakeRunner:
         self.is_shut_down = True
 
     def _empty_rows(self) -> list[list[int]]:
-        return [[-1] * BLOCK_TOKENS for _ in range(self.num_blocks + 1)]
+        return [[-1] * BLOCK_TOKENS for _ in range(self.num_blocks)]
 
     def _update_requests(self, plan: StepPlan) -> None:
         for request_id in plan.finished:
@@ -219,7 +219,7 @@ class FakeRunner:
             prefill_seen |= prefills
             table = held.block_table
             assert len(table) == -(-end // BLOCK_TOKENS), "blocks are taken as tokens need them"
-            assert len(set(table)) == len(table) and all(1 <= block <= self.num_blocks for block in table)
+            assert len(set(table)) == len(table) and all(1 <= block < self.num_blocks for block in table)
 
     def _write(self, plan: StepPlan) -> None:
         written: set[tuple[int, int]] = set()
