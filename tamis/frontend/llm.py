@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -59,7 +60,8 @@ class LLM:
         if config.tokenizer is not None:
             text_folder = resolve_model(config.tokenizer, weights=False, param="tokenizer")
         self.name = config.served_model_name or config.model
-        self.config = config.replace(model=str(folder))
+        # A batch of any size is this caller's own queue: there is nobody to be refused in favour of.
+        self.config = config.replace(model=str(folder), max_queued_requests=sys.maxsize)
         self.tokenizer = Tokenizer.from_folder(text_folder)
         self.template = ChatTemplate.from_folder(text_folder, self.tokenizer)
         self.sampling_defaults = sampling_defaults(folder)

@@ -67,6 +67,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
     pool = RowPool(layout, plan.num_blocks, device, contract)
     invariance = _check_invariance(model, model_config, dtype, device)
     progress("warming_up", 100)
+    pool_tokens = (plan.num_blocks - 1) * BLOCK_TOKENS
     info = EngineInfo(
         model=config.model,
         vocab_size=model_config.vocab_size,
@@ -85,7 +86,8 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
             "kv cache": f"{kv_format}, index {index_format}"
             + (f", {contract} contract" if "nvfp4" in (kv_format, index_format) else ""),
             "row": f"{layout.row_bytes:,} bytes a block of {BLOCK_TOKENS} tokens",
-            "pool": f"{plan.num_blocks - 1:,} blocks, {(plan.num_blocks - 1) * BLOCK_TOKENS:,} tokens ({plan.reason})",
+            "pool": f"{plan.num_blocks - 1:,} blocks = {pool_tokens:,} tokens, "
+            f"{pool_tokens / plan.max_model_len:.1f} full contexts ({plan.reason})",
             "context": f"{plan.max_model_len:,} tokens",
             "kernels": ", ".join(sorted({f"{e['implementation']}" for e in explain(device.type)})),
             "same tokens whatever the load": invariance,

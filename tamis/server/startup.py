@@ -52,9 +52,9 @@ def card(name: str, info: EngineInfo, url: str) -> Panel:
     lines = {
         "model": name if info.model == name else f"{name} ({info.model})",
         "context": f"{info.max_model_len:,} tokens",
-        # The engine's own lines; what follows puts `pool` in this page's words.
+        "pool": f"{info.num_blocks:,} blocks = {tokens:,} tokens",
+        # The engine's own lines, which say why; they win.
         **info.card,
-        "pool": f"{info.num_blocks:,} blocks = {tokens:,} tokens, {tokens / info.max_model_len:.1f} full contexts",
         "concurrency": f"up to {info.max_num_seqs} requests and {info.max_num_batched_tokens:,} tokens a step",
         "API": f"{url}/v1",
         "health": f"{url}/health, {url}/metrics",
