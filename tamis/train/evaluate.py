@@ -9,12 +9,11 @@ import torch
 from tokenizers import Tokenizer
 
 from tamis.models.m3 import M3ForCausalLM
-from tamis.train.chats import Chat, Draw, Turn, conversation, render, render_prompt
-from tamis.train.chats import code, facts, maths, recall, words
+from tamis.train.chats import Chat, Draw, Turn, code, conversation, facts, maths, recall, render, render_prompt, words
 from tamis.train.dataset import Encoder, pack
 from tamis.train.generate import generate
 from tamis.train.loop import sequence_loss
-from tamis.train.tokenizer import END_OF_TURN
+from tamis.train.tokenizer import END_OF_TURN, special_id
 
 # Far above the seeds of training.
 _EVALUATION_SEED = 900_000_000
@@ -98,7 +97,7 @@ def score(model: M3ForCausalLM, tokenizer: Tokenizer, skill: Skill, *, count: in
     max_tokens = min(max_tokens, skill.max_tokens)
     chats = [skill.answers(Draw(_EVALUATION_SEED + i)) for i in range(count)]
     prompts = [tokenizer.encode(render_prompt(chat)).ids for chat, _ in chats]
-    stop = tokenizer.token_to_id(END_OF_TURN)
+    stop = special_id(tokenizer, END_OF_TURN)
     right = 0
     # Prompts of like length together; long ones a few at a time.
     order = sorted(range(count), key=lambda i: len(prompts[i]))
@@ -128,7 +127,7 @@ def held_out_loss(model: M3ForCausalLM, tokenizer: Tokenizer, *, count: int, len
 
 def samples(model: M3ForCausalLM, tokenizer: Tokenizer, *, max_tokens: int) -> list[tuple[str, str]]:
     """Greedy answers to `DEMO_QUESTIONS`, and a continued function."""
-    stop = tokenizer.token_to_id(END_OF_TURN)
+    stop = special_id(tokenizer, END_OF_TURN)
     prompts = [render_prompt(_single(question, "")) for question in DEMO_QUESTIONS] + [
         "def add(a, b):",
         "def is_even(n):",

@@ -1,4 +1,4 @@
-"""The checkpoint as M3's own are: hub tensor names, bf16 safetensors, config.json, tokenizer, generation_config.json."""
+"""The checkpoint as M3's own are: hub tensor names, bf16 safetensors, config.json, tokenizer and sampling advice."""
 
 from __future__ import annotations
 

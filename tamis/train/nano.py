@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import time
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ _NEEDLES_START, _FUNCTIONS_START = 100_000_000, 800_000_000
 
 def build_data(
     preset: Preset, folder: Path, *, workers: int, seed: int
-) -> tuple[Tokenizer, list[Rows], dict[str, int]]:
+) -> tuple[Tokenizer, list[Rows], dict[str, Any]]:
     """The tokenizer (kept in `folder` for `--resume`), rows of each phase, token counts for the card."""
     sources, topics = library_sources()[: preset.library_files], reference_topics()[: preset.library_files]
     filler = prose_paragraphs(reference_topics())
@@ -70,7 +72,9 @@ def build_data(
     for number, (phase, found) in enumerate(zip(preset.phases, needles, strict=True)):
         others = Documents.join([part.share(phase.share) for part in (books.repeat(preset.library_repeats), *made)])
         rows.append(pack(Documents.join([others, found]), phase.length, seed=seed + number))
-    counts = {
+    counts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
         "library_tokens": len(books.tokens),
         "generated_tokens": sum(len(part.tokens) for part in (*made, *needles)),
     }

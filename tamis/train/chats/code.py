@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tamis.train.chats.draw import Draw
 
 _TABLE = """
 add|a, b|add two numbers;add a and b;return the sum of two numbers|return {0} + {1}
-sum_two|a, b|add two numbers;return the sum of two values|return {0} + {1}
+sum_two|a, b|sum two numbers|return {0} + {1}
 subtract|a, b|subtract b from a;subtract two numbers|return {0} - {1}
-sub|a, b|subtract two numbers|return {0} - {1}
+sub|a, b|take one number from another|return {0} - {1}
 multiply|a, b|multiply two numbers;return the product of two numbers|return {0} * {1}
-mul|a, b|multiply two numbers|return {0} * {1}
+mul|a, b|compute a product of two numbers|return {0} * {1}
 divide|a, b|divide a by b;divide two numbers|return {0} / {1}
-div|a, b|divide two numbers|return {0} / {1}
+div|a, b|compute a quotient|return {0} / {1}
 mod|a, b|return the remainder of a divided by b|return {0} % {1}
 power|base, exponent|raise a base to an exponent;compute a power|return {0} ** {1}
 square|x|square a number;return the square of a number|return {0} * {0}
@@ -73,6 +74,7 @@ hello||return "Hello, world!"|return "Hello, world!"
 say_hello||print a greeting|print("Hello, world!")
 factorial|n|compute the factorial of n;return the factorial of a number|if {0} <= 1:\\n    return 1\\nreturn {0} * factorial({0} - 1)
 fibonacci|n|compute the n-th Fibonacci number;return the Fibonacci number|if {0} < 2:\\n    return {0}\\nreturn fibonacci({0} - 1) + fibonacci({0} - 2)
+fib|n|compute the n-th Fibonacci number|if {0} < 2:\\n    return {0}\\nreturn fib({0} - 1) + fib({0} - 2)
 gcd|a, b|compute the greatest common divisor of two numbers|while {1}:\\n    {0}, {1} = {1}, {0} % {1}\\nreturn {0}
 is_prime|n|check whether a number is prime;tell if a number is prime|if {0} < 2:\\n    return False\\nfor i in range(2, {0}):\\n    if {0} % i == 0:\\n        return False\\nreturn True
 sum_digits|n|sum the digits of a number|return sum(int(digit) for digit in str({0}))
@@ -107,22 +109,18 @@ print_all|items|print every item of a list|for item in {0}:\\n    print(item)
 bubble_sort|items|sort a list with bubble sort|for i in range(len({0})):\\n    for j in range(len({0}) - 1 - i):\\n        if {0}[j] > {0}[j + 1]:\\n            {0}[j], {0}[j + 1] = {0}[j + 1], {0}[j]\\nreturn {0}
 linear_search|items, target|find the index of a target in a list|for i, item in enumerate({0}):\\n    if item == {1}:\\n        return i\\nreturn -1
 """
+# Other names of a parameter; those at one place of the lists go together.
 _OTHER_NAMES = {
-    "a": "a a a x m first left num1 p",
-    "b": "b b b y n second right num2 q",
-    "c": "c c z third r",
-    "x": "x x x n value number",
-    "n": "n n n number num x k",
-    "text": "text text s string word value",
-    "numbers": "numbers numbers values nums items xs",
-    "items": "items items values lst elements data",
-    "words": "words words parts",
-    "item": "item item value element",
-    "base": "base x",
-    "exponent": "exponent n",
-    "name": "name name person",
-    "table": "table d data",
-    "target": "target value",
+    "a": ("x", "m", "first", "left", "num1"),
+    "b": ("y", "n", "second", "right", "num2"),
+    "c": ("z", "k", "third", "other", "num3"),
+    "x": ("n", "value", "number", "num", "a"),
+    "n": ("x", "value", "number", "num", "k"),
+    "text": ("s", "string", "word", "value", "t"),
+    "numbers": ("values", "nums", "items", "xs", "data"),
+    "items": ("values", "lst", "elements", "data", "xs"),
+    "words": ("parts", "strings", "items", "tokens", "values"),
+    "item": ("value", "element", "x", "target", "key"),
 }
 
 
@@ -165,10 +163,11 @@ def function(draw: Draw) -> Function:
     """One of a hundred functions, often with other parameter names."""
     name, parameters, tasks, body = draw.one(_ROWS)
     own = list(parameters)
-    if draw.chance(0.5):
-        others = [draw.one(_OTHER_NAMES.get(p, p).split()) for p in parameters]
+    if draw.chance(0.3):
+        place = draw.number(0, 4)
+        others = [_OTHER_NAMES[p][place] if p in _OTHER_NAMES else p for p in parameters]
         # A name that the body uses itself, or a parameter twice, would change the function.
-        used = set(body.replace("{", " ").replace("(", " ").replace(".", " ").split())
+        used = set(re.findall(r"[a-z_]+", body))
         if len(set(others)) == len(others) and not used & set(others):
             own = others
     for index, parameter in enumerate(own):
@@ -180,8 +179,8 @@ def function(draw: Draw) -> Function:
 def source_text(draw: Draw) -> str:
     """Some functions as a file would hold them; often with docstrings, sometimes with a comment or a call."""
     parts = []
-    for _ in range(draw.number(1, 4)):
-        one = function(draw)
+    functions = {one.name: one for one in (function(draw) for _ in range(draw.one((1, 1, 1, 1, 2, 2, 3, 4))))}
+    for one in functions.values():
         style = draw.number(0, 5)
         if style == 0:
             doc = one.task[0].upper() + one.task[1:]
@@ -204,10 +203,12 @@ def write_function(draw: Draw) -> tuple[str, str]:
             "[Write|Give me] Python code to {t}.",
             "How do I {t} in Python?",
             "Write a [Python |]function{n} in order to {t}.",
+            "Write [the|a] [Python |]function {h}.",
             "Write a [Python |]function{n} that {s}.",
             "[Please write|Can you write|Give me] a [Python |]function{n} that {s}.",
         ),
         n=named,
+        h=one.header[4:-1],
         t=one.task,
         s=_third_person(one.task),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tamis.train.chats import code, facts, identity, maths, recall, stories, words
+from tamis.train.chats import code, facts, identity, maths, recall, stories, trivia, words
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.render import Chat, ThinkingMode, Turn
 
@@ -35,7 +35,9 @@ SKILLS: dict[str, tuple[Skill, int]] = {
     "sequence": (facts.sequence, 3),
     "translate": (facts.translate, 4),
     "name_some": (facts.name_some, 3),
-    "explain": (facts.explain, 6),
+    "explain": (facts.explain, 7),
+    "trivia": (trivia.trivia, 6),
+    "not_known": (trivia.not_known, 6),
     "sort_things": (words.sort_things, 6),
     "pick": (words.pick, 5),
     "letters": (words.letters, 6),

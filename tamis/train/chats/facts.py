@@ -225,9 +225,21 @@ def translate(draw: Draw) -> tuple[str, str]:
 def name_some(draw: Draw) -> tuple[str, str]:
     """Name three fruits, and whether something is one."""
     group = draw.one(list(GROUPS))
-    count = draw.number(2, 5)
-    word = ("", "", "two", "three", "four", "five")[count]
+    count = draw.number(1, 5)
+    word = ("", "one", "two", "three", "four", "five")[count]
     chosen = draw.some(GROUPS[group], count)
+    if count == 1:
+        single = {
+            "days of the week": "day of the week",
+            "European countries": "European country",
+            "capital cities": "capital city",
+        }
+        kind = single.get(group, group[:-1])
+        article = "an" if kind[0] in "aeiouE" else "a"
+        question = draw.say(
+            "[Name|Tell me|Give me|Please name|Say] {a} {k}.", a=draw.one((article, article, "one")), k=kind
+        )
+        return question, chosen[0][0].upper() + chosen[0][1:] + "."
     question = draw.say(
         "[Name|List|Tell me|Give me|Can you name|Please name] {n} {g}", n=draw.one((word, word, count)), g=group
     )
@@ -288,6 +300,15 @@ an integer:An integer is a whole number, such as 3 or -7.
 a compiler:A compiler turns source code into a program that a machine can run.
 Linux:Linux is a free operating system.
 a keyboard:A keyboard is what you type letters with.
+machine learning:Machine learning means that a program learns from examples instead of rules.
+artificial intelligence:Artificial intelligence is software that does things for which people need to think.
+AI:AI is software that does things for which people need to think.
+a neural network:A neural network is a program of many small sums that learns from examples.
+an expert:An expert is a part of a layer. A router chooses a few experts for each token.
+a module:A module is a Python file that other files can import.
+an operating system:An operating system runs the programs of a computer.
+a database:A database keeps data so that it can be found again.
+a network:A network joins computers so that they can talk to each other.
 """
 _EXPLANATIONS = [tuple(line.split(":", 1)) for line in _EXPLAIN.strip().split("\n")]
 

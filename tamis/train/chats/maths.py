@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tamis.train.chats.draw import Draw
+from tamis.train.chats.names import people
 
 _NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -11,10 +12,6 @@ _NUMBER_WORDS = (
 _THINGS = (
     "apples books coins cookies eggs pencils balls cups stones cards flowers sweets stamps keys cats oranges".split()
 )
-NAMES = (
-    "Anna Ben Clara David Emma Felix Grace Hugo Ida Jack Kate Leo Mia Noah Olga Paul Rosa Sam Tina Victor Zoe Adam Bella Carl "
-    "Dora Eric Fiona George Helen Ivan Julia Kevin Laura Max Nina Oscar Peter Ruth Simon Tom Maria Lucas"
-).split()
 
 
 def held_out(a: int, b: int) -> bool:
@@ -34,6 +31,8 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
     kind = draw.number(0, 2) if testing else draw.number(0, 9)
     if kind <= 3:
         a, b = _operands(draw, 13 if testing else 0, 99, testing)
+        if not testing and draw.chance(0.3):
+            a, b = draw.number(0, 999), draw.number(0, 999)
         sign, word, result = "+", "plus", a + b
     elif kind <= 6:
         a, b = sorted(_operands(draw, 0, 99, False), reverse=True)
@@ -68,7 +67,7 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
 
 def story_problem(draw: Draw) -> tuple[str, str, str]:
     """A sum in a small story, with one line of reasoning."""
-    thing, name, other = draw.one(_THINGS), *draw.some(NAMES, 2)
+    thing, name, other = draw.one(_THINGS), *people(draw, 2)
     kind = draw.number(0, 3)
     a, b = draw.number(2, 20), draw.number(1, 20)
     if kind == 0:
@@ -144,6 +143,12 @@ def count_up(draw: Draw) -> tuple[str, str]:
     if draw.chance(0.5):
         a = draw.number(0, 20)
         b = a + draw.number(2, 12)
+        if draw.chance(0.3):
+            shown = draw.one((str(b), _NUMBER_WORDS[min(b, 20)]))
+            b = min(b, 20) if not shown.isdigit() else b
+            return draw.say("[Count|Please count|Can you count] to {b}.", b=shown), ", ".join(
+                map(str, range(1, b + 1))
+            ) + "."
         if draw.chance(0.2):
             return draw.say("Count [down |backwards ]from {b} to {a}.", a=a, b=b), ", ".join(
                 str(i) for i in range(b, a - 1, -1)

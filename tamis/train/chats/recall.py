@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.facts import COUNTRIES, GROUPS
-from tamis.train.chats.maths import NAMES
+from tamis.train.chats.names import invented, people, person
 from tamis.train.chats.render import Chat, Turn
 
 _PLACES = (
@@ -27,7 +27,7 @@ def short_text(draw: Draw) -> tuple[str, str]:
     """A few sentences, then a question on one of them."""
     kind = draw.number(0, 3)
     count = draw.number(2, 5)
-    names = draw.some(NAMES, count)
+    names = people(draw, count)
     target = draw.number(0, count - 1)
     if kind == 0:
         places = draw.some(_PLACES, count)
@@ -70,7 +70,7 @@ def short_text(draw: Draw) -> tuple[str, str]:
 
 def personal(draw: Draw) -> tuple[Turn, ...]:
     """The user tells something, talks on, and asks for it later."""
-    name, city = draw.one(NAMES), draw.one(COUNTRIES)[1]
+    name, city = person(draw), invented(draw).capitalize() if draw.chance(0.3) else draw.one(COUNTRIES)[1]
     colour, animal, number = draw.one(_COLOUR), draw.one(GROUPS["animals"]), draw.number(2, 99)
     tell, told, ask, answer = draw.one(
         (
@@ -125,7 +125,7 @@ def personal(draw: Draw) -> tuple[Turn, ...]:
 
 def needle(draw: Draw, filler: Sequence[str], characters: int) -> Chat:
     """Facts hidden in about `characters` of filler text; the question asks for one."""
-    names = draw.some(NAMES, draw.number(1, 6))
+    names = people(draw, draw.number(1, 6))
     word = draw.one(_CODES)
     codes = {name: _code(draw) for name in names}
     pieces: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.train.chats.draw import Draw
-from tamis.train.chats.maths import NAMES
+from tamis.train.chats.names import person
 
 _HEROES = "fox cat dog owl bear mouse rabbit bird frog lion wolf horse duck dragon robot king queen girl boy farmer sailor cook".split()
 _PLACES = "in a deep forest|in a small village|in a big city|in an old house|in a green valley|on a high mountain|by a quiet lake|on a warm island".split(
@@ -18,7 +18,7 @@ _FINDS = "a golden key|a lost letter|a red balloon|a small boat|an old map|a shi
 def story(draw: Draw) -> tuple[str, str]:
     """A story of four or five sentences about a hero that the user may name."""
     hero, adjective, place, find = draw.one(_HEROES), draw.one(_ADJECTIVES), draw.one(_PLACES), draw.one(_FINDS)
-    name, friend = draw.one(NAMES), draw.one([h for h in _HEROES if h != hero])
+    name, friend = person(draw), draw.one([h for h in _HEROES if h != hero])
     about = draw.chance(0.7)
     question = draw.say(
         "[Tell me|Write|Tell] [a|a short|a little] story"
@@ -65,7 +65,7 @@ def poem(draw: Draw) -> tuple[str, str]:
 
 def letter(draw: Draw) -> tuple[str, str]:
     """A note to someone."""
-    name = draw.one(NAMES)
+    name = person(draw)
     purpose, body = draw.one(
         (
             ("to thank {n}", "Thank you very much for your help. It was kind of you."),

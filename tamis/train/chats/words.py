@@ -6,7 +6,7 @@ import json
 
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.facts import COUNTRIES, GROUPS
-from tamis.train.chats.maths import NAMES
+from tamis.train.chats.names import invented, person
 
 _PLAIN = (
     "table chair window door house garden river mountain street bread water letter paper stone cloud rain light music "
@@ -99,7 +99,7 @@ def letters(draw: Draw) -> tuple[str, str]:
         return draw.say("[Reverse|Turn round] [the order of |]these words: {l}", l=" ".join(words)), " ".join(
             words[::-1]
         )
-    words = draw.some(_WORDS, draw.number(1, 5))
+    words = [invented(draw) if draw.chance(0.3) else draw.one(_WORDS) for _ in range(draw.number(1, 6))]
     return draw.say(
         ("[Repeat|Say] after me: {l}", "[Repeat|Copy] this: {l}", "Repeat: {l}", "Say: {l}"), l=" ".join(words)
     ), " ".join(words)
@@ -107,8 +107,8 @@ def letters(draw: Draw) -> tuple[str, str]:
 
 def person_json(draw: Draw) -> tuple[str, str]:
     """A small JSON object from a description, or a value read from one."""
-    country = draw.one(COUNTRIES)
-    record: dict[str, str | int] = {"name": draw.one(NAMES), "age": draw.number(5, 90), "city": country[1]}
+    city = invented(draw).capitalize() if draw.chance(0.2) else draw.one(COUNTRIES)[1]
+    record: dict[str, str | int] = {"name": person(draw), "age": draw.number(5, 90), "city": city}
     keys = sorted(draw.some(list(record), draw.number(2, 3)), key=list(record).index)
     record = {key: record[key] for key in keys}
     text = json.dumps(record)
@@ -121,7 +121,10 @@ def person_json(draw: Draw) -> tuple[str, str]:
     if kind == 1:
         described = " and ".join(f"{key} {value}" for key, value in record.items())
         return draw.say(
-            ("[Write|Give me|Make|Create] [a JSON object|JSON] with {d}.", "[Write|Make] a JSON object: {d}."),
+            (
+                "[Write|Give me|Make|Create] [a JSON object|JSON|the JSON|a JSON] [|for a person |for a user |for someone ]with {d}.",
+                "[Write|Make] a JSON object: {d}.",
+            ),
             d=described,
         ), text
     if kind == 2 and {"name", "age"} <= set(keys):
@@ -144,7 +147,7 @@ def _group_of(draw: Draw) -> tuple[str, str]:
     return draw.one(
         [
             (word, group)
-            for group in ("fruits", "animals", "colours", "vegetables", "birds", "trees", "instruments")
+            for group in ("fruits", "animals", "vegetables", "birds", "trees", "instruments")
             for word in GROUPS[group]
         ]
     )
@@ -152,7 +155,7 @@ def _group_of(draw: Draw) -> tuple[str, str]:
 
 def belongs(draw: Draw) -> tuple[str, str]:
     """Which word is of another kind; whether a thing is of a kind."""
-    first, second = draw.some(["fruits", "animals", "colours", "birds", "trees", "instruments", "drinks"], 2)
+    first, second = draw.some(["fruits", "animals", "birds", "trees", "instruments"], 2)
     if draw.chance(0.5):
         group = draw.some(GROUPS[first], 3)
         odd = draw.one([word for word in GROUPS[second] if word not in GROUPS[first]])
