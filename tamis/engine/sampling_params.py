@@ -28,7 +28,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         top_p, min_p: nucleus and minimum-probability cuts, on the tempered distribution.
         top_k: keep the k most likely tokens; 0 or -1 keeps all.
         presence_penalty, frequency_penalty: subtracted over *output* tokens, as OpenAI defines them.
-        repetition_penalty: multiplicative, over prompt and output tokens; 1 is off.
+        repetition_penalty: multiplicative, over prompt and output tokens, 0.01 to 10; 1 is off.
         seed: with it a request's tokens are a function of the request alone; None draws one at admission.
         stop: strings that end the text (not included in it).
         stop_token_ids: token ids that end the text.
@@ -74,8 +74,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_range("min_p", 0.0, 1.0)
         self._check_range("presence_penalty", -2.0, 2.0)
         self._check_range("frequency_penalty", -2.0, 2.0)
-        if not (0.0 < self.repetition_penalty <= 10.0):
-            _refuse("repetition_penalty", self.repetition_penalty, "over 0 and at most 10", "Use 1 to turn it off.")
+        self._check_range("repetition_penalty", 0.01, 10.0, "Use 1 to turn it off.")
         if self.seed is not None and not -(2**63) <= self.seed < 2**63:
             _refuse("seed", self.seed, "a 64-bit integer")
         if len(self.stop) > MAX_STOP_STRINGS:

@@ -1,6 +1,6 @@
 """Next tokens for a batch in one call, each a function of its own request and position only.
 
-Order, as in vLLM: logit bias, tokens barred before `min_tokens`, penalties; then greedy, or temperature, min_p,
+Order: logit bias, penalties, tokens barred before `min_tokens`; then greedy, or temperature, min_p,
 top_k, top_p and one uniform number a token, drawn from (seed, position) by a counter-based hash.
 """
 
@@ -41,14 +41,12 @@ def sample(logits: Tensor, states: list[RequestState]) -> list[SampledToken]:
 
 
 def _adjust(row: Tensor, state: RequestState) -> None:
-    """Bias, barred tokens and penalties of one row [vocab_size], in place."""
+    """Bias, penalties and barred tokens of one row [vocab_size], in place."""
     params = state.sampling
     if params.logit_bias:
         ids = torch.tensor(list(params.logit_bias), device=row.device)
         row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
     output = state.output_token_ids
-    if len(output) < params.min_tokens and state.stop_token_ids:
-        row[torch.tensor(state.stop_token_ids, device=row.device)] = -torch.inf
     if params.repetition_penalty != 1.0:
         seen = torch.tensor(sorted(set(state.token_ids)), device=row.device)
         value = row[seen]
@@ -56,6 +54,9 @@ def _adjust(row: Tensor, state: RequestState) -> None:
     if output and (params.frequency_penalty or params.presence_penalty):
         ids, counts = torch.unique(torch.tensor(output, device=row.device), return_counts=True)
         row[ids] -= params.frequency_penalty * counts + params.presence_penalty
+    if len(output) < params.min_tokens and state.stop_token_ids:
+        # Finite: a request may bar every token, and a row of infinities has no probabilities.
+        row[torch.tensor(state.stop_token_ids, device=row.device)] = torch.finfo(row.dtype).min
 
 
 def _draw(logits: Tensor, states: list[RequestState]) -> Tensor:
@@ -66,7 +67,10 @@ def _draw(logits: Tensor, states: list[RequestState]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
 
     temperature = column([s.sampling.temperature for s in states]).float()
-    ordered, ids = torch.sort(logits / temperature, dim=-1, descending=True, stable=True)
+    # However close to 0 a temperature is, the best token's quotient stays 0, so that one request cannot make its
+    # neighbours' step fail.
+    shifted = (logits - logits.amax(-1, keepdim=True)) / temperature.clamp(min=torch.finfo(torch.float32).tiny)
+    ordered, ids = torch.sort(shifted, dim=-1, descending=True, stable=True)
     probs = torch.softmax(ordered, dim=-1).double()
     rank = torch.arange(logits.shape[-1], device=device)
     top_k = column([s.sampling.top_k if s.sampling.top_k > 0 else logits.shape[-1] for s in states])

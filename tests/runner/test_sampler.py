@@ -45,6 +45,24 @@ def test_draws_follow_the_tempered_distribution(temperature):
     assert (got - want).abs().max() < 4 * math.sqrt(0.25 / 4000)
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-38, 1e-6])
+@pytest.mark.parametrize("repetition_penalty", [0.01, 1.0, 10.0])
+def test_a_temperature_next_to_zero_takes_the_largest_logit(temperature, repetition_penalty):
+    x = logits(1, rows=2) * 100
+    extreme = {"repetition_penalty": repetition_penalty, "output": (3, 4, 5)}
+    greedy = [t.token_id for t in sample(x.clone(), [state(temperature=0.0, **extreme)] * 2)]
+    assert [t.token_id for t in sample(x, [state(temperature=temperature, **extreme)] * 2)] == greedy
+
+
+def test_a_request_that_bars_every_token_still_gets_one():
+    params = SamplingParams(temperature=1.0, max_tokens=9, min_tokens=5, seed=1, repetition_penalty=10.0)
+    barred = RequestState([1, 3], 1, 2, [], params, list(range(VOCAB)))
+    beside = state(seed=42)
+    tokens = [t.token_id for t in sample(logits(5, rows=2), [barred, beside])]
+    assert 0 <= tokens[0] < VOCAB
+    assert tokens[1] == sample(logits(5, rows=2)[1:], [beside])[0].token_id
+
+
 def test_top_k_keeps_the_k_most_likely():
     base = logits(2)
     assert set(draws(base, top_k=3).nonzero()[:, 0].tolist()) == set(base[0].topk(3).indices.tolist())
