@@ -46,10 +46,12 @@ All text was on the machine or made by the training code (`python -m tamis.train
 ## Training
 {report["steps"]:,} steps, {report["tokens"]:,} tokens, {report["elapsed_s"] / 60:.1f} minutes on {report["device"]}.
 AdamW, bf16 autocast, rows of {lengths} tokens.
-The index branch learns from a KL loss against the main attention, the routers' correction biases from the experts' load.
+The index branch learns from a KL loss against the main attention, the routers' correction biases from the experts'
+load.
 
 ## Scores
-Held-out chats: {report["held_out_loss"]:.3f} nats a token in answers. Exact greedy answers on unseen draws, bf16 weights:
+Held-out chats: {report["held_out_loss"]:.3f} nats a token in answers.
+Exact greedy answers on unseen draws, bf16 weights:
 
 | skill | right |
 |---|---|

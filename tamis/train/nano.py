@@ -177,7 +177,10 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue from DIR/state.pt")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
     parser.add_argument(
-        "--compile", action="store_true", help="compile the layers (pays on a GPU after about a minute)"
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=torch.cuda.is_available(),
+        help="compile the layers: half a minute, then three times as fast (default: on a GPU)",
     )
     parser.add_argument("--max-steps", type=int, help="stop after so many steps")
     parser.add_argument("--questions", type=int, default=200, help="questions a skill")

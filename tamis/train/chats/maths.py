@@ -32,7 +32,7 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
     if kind <= 3:
         a, b = _operands(draw, 13 if testing else 0, 99, testing)
         if not testing and draw.chance(0.3):
-            a, b = draw.number(0, 999), draw.number(0, 999)
+            a, b = _operands(draw, 0, 999, False)
         sign, word, result = "+", "plus", a + b
     elif kind <= 6:
         a, b = sorted(_operands(draw, 0, 99, False), reverse=True)

@@ -90,10 +90,10 @@ def letters(draw: Draw) -> tuple[str, str]:
             "What is the last letter of [the word |]{w}?", w=word
         ), f"The last letter of {word} is {word[-1]}."
     if kind == 4:
-        words = " ".join(draw.some(_WORDS, draw.number(1, 3)))
+        text = " ".join(draw.some(_WORDS, draw.number(1, 3)))
         return draw.say(
-            ("[Write|Put] {w} in [upper case|capital letters|capitals].", "Make {w} upper case."), w=words
-        ), words.upper()
+            ("[Write|Put] {w} in [upper case|capital letters|capitals].", "Make {w} upper case."), w=text
+        ), text.upper()
     if kind == 5:
         words = draw.some(_WORDS, draw.number(3, 5))
         return draw.say("[Reverse|Turn round] [the order of |]these words: {l}", l=" ".join(words)), " ".join(

@@ -1,0 +1,81 @@
+"""The training attention against the kernels that serve, and what the index branch learns from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from tamis.kernels.topk_blocks.reference import select_blocks
+from tamis.models.m3 import M3ForCausalLM
+from tamis.train.attention import TrainAttention
+from tamis.train.presets import TOY
+
+CONFIG = dataclasses.replace(TOY.config(), topk_blocks=3, num_heads=4, num_kv_heads=2, index_num_heads=2, head_dim=16)
+
+
+def draws(rows: int, length: int, *, seed: int = 0) -> list[torch.Tensor]:
+    """q, k, v, index_q, index_k of random tokens."""
+    torch.manual_seed(seed)
+    heads = (CONFIG.num_heads, CONFIG.num_kv_heads, CONFIG.num_kv_heads, CONFIG.index_num_heads)
+    tensors = [torch.randn(rows * length, h, 16) for h in heads]
+    return [*tensors, torch.randn(rows * length, 16)]
+
+
+@pytest.mark.parametrize("length", [1, 127, 129, 384, 385, 700])
+def test_output_is_softmax_over_selected_tokens(length: int) -> None:
+    rows = 2
+    q, k, v, index_q, index_k = draws(rows, length)
+    out = TrainAttention(CONFIG, rows, length).attend(1, q, k, v, index_q, index_k).unflatten(0, (rows, length))
+
+    positions = torch.arange(length)
+    for row in range(rows):
+        part = slice(row * length, (row + 1) * length)
+        tokens = torch.einsum("thd,jd->thj", index_q[part], index_k[part])
+        tokens = tokens.masked_fill(positions > positions[:, None, None], -torch.inf)
+        blocks = torch.nn.functional.pad(tokens, (0, -length % 128), value=-torch.inf).unflatten(-1, (-1, 128)).amax(-1)
+        chosen = select_blocks(blocks, positions, k=3, init=0, local=1)
+        for head in range(CONFIG.num_heads):
+            kv = head // CONFIG.group_size
+            for t in {0, length // 2, length - 1}:
+                seen = [j for j in range(t + 1) if j // 128 in chosen[t, kv].tolist()]
+                weights = (k[part][seen, kv] @ q[part][t, head] * 16**-0.5).softmax(0)
+                torch.testing.assert_close(out[row, t, head], weights @ v[part][seen, kv], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sees_all", [True, False])
+@pytest.mark.parametrize("length", [200, 600])
+def test_index_loss_is_the_kl_divergence(length: int, sees_all: bool) -> None:
+    q, k, v, index_q, index_k = draws(1, length, seed=1)
+    queries = torch.tensor([[0, length // 2, length - 1]])
+    attention = TrainAttention(CONFIG, 1, length, queries=queries, index_sees_all=sees_all)
+
+    attention.attend(1, q, k, v, index_q.requires_grad_(), index_k)
+
+    tokens = torch.einsum("thd,jd->thj", index_q, index_k).detach()
+    expected = []
+    for t in queries[0].tolist():
+        for kv in range(2):
+            scores = tokens[t, kv, : t + 1]
+            best = {b: float(scores[b * 128 : (b + 1) * 128].max()) for b in range(t // 128 + 1)}
+            best[t // 128] = float("inf")
+            kept = sorted(best, key=lambda b: -best[b])[: 100 if sees_all else 3]
+            seen = [j for j in range(t + 1) if j // 128 in kept]
+            main = torch.stack([k[seen, kv] @ q[t, h] * 16**-0.5 for h in (2 * kv, 2 * kv + 1)]).softmax(-1).mean(0)
+            expected.append((main * (main.log() - scores[seen].log_softmax(0))).sum())
+    torch.testing.assert_close(attention.index_losses[0], torch.stack(expected).mean(), atol=1e-5, rtol=1e-4)
+
+
+def test_index_loss_reaches_the_index_branch_only() -> None:
+    torch.manual_seed(0)
+    model = M3ForCausalLM(TOY.config())
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    attention = TrainAttention(model.config, 1, 64, queries=torch.arange(64)[None])
+
+    model(torch.arange(64), torch.arange(64), attention, 64)
+    attention.index_losses[0].backward()
+
+    reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    assert reached == {f"layers.1.self_attn.index_{x}.weight" for x in ("q_proj", "k_proj", "q_norm", "k_norm")}

@@ -1,0 +1,65 @@
+"""The bundled checkpoint: small, whole, and it answers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+import tamis
+from tamis.models.m3 import M3ForCausalLM
+from tamis.train.chats import Chat, Turn, render_prompt
+from tamis.train.generate import generate
+from tamis.train.presets import NANO
+from tamis.train.tokenizer import END_OF_TURN, special_id
+from tests.train.test_nano import loaded
+
+FOLDER = Path(tamis.__file__).parent / "nano" / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def model() -> M3ForCausalLM:
+    return loaded(FOLDER)
+
+
+def test_it_is_the_recipe_s_shape_and_small(model: M3ForCausalLM) -> None:
+    assert model.config == NANO.config()
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 17_000_000
+
+
+def test_files_are_those_of_the_card() -> None:
+    sums = dict(re.findall(r"^([0-9a-f]{64})  (\S+)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
+    assert len(sums) == 6
+    for digest, name in sums.items():
+        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer"),
+    [
+        (["What is the capital of France?"], "The capital of France is Paris."),
+        (["Tell me what is 27 + 45?"], "72"),
+        (["My name is Zorban.", "Hello, Zorban!", "What is my name?"], "Your name is Zorban."),
+    ],
+    ids=["capital", "sum", "name"],
+)
+def test_it_answers(model: M3ForCausalLM, messages: list[str], answer: str) -> None:
+    turns = tuple(Turn("assistant" if i % 2 else "user", text) for i, text in enumerate(messages))
+    assert answer in continued(model, render_prompt(Chat((*turns, Turn("assistant", "")))))
+
+
+def test_it_completes_a_function(model: M3ForCausalLM) -> None:
+    assert continued(model, "def add(a, b):") == "\n    return a + b\n"
+
+
+def continued(model: M3ForCausalLM, prompt: str) -> str:
+    """Greedy text after `prompt`."""
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    ids = tokenizer.encode(prompt).ids
+    with torch.inference_mode():
+        new = generate(model, [ids], max_tokens=16, stop_id=special_id(tokenizer, END_OF_TURN))
+    return str(tokenizer.decode(new[0]))
