@@ -48,6 +48,6 @@ class EngineClient(Protocol):
         """A snapshot, at most one step old."""
         ...
 
-    async def shutdown(self, *, drain_timeout_s: float = 0.0) -> None:
-        """Stop taking requests, let running ones finish for up to the timeout, then end."""
+    async def shutdown(self) -> None:
+        """Stop taking requests, abort running ones, end. Who wants to drain first waits before calling it."""
         ...

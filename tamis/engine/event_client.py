@@ -53,8 +53,6 @@ class EventClient(ABC):
         self._streams: dict[str, _Stream] = {}
         self._stats_calls: dict[int, asyncio.Future[EngineStats]] = {}
         self._call_ids = itertools.count()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._shutting_down: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -82,7 +80,6 @@ class EventClient(ABC):
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running.", param="request_id")
         stream = self._streams[request_id] = _Stream()
-        self._idle.clear()
         ended = False
         try:
             self._send(Add(request))
@@ -111,18 +108,16 @@ class EventClient(ABC):
         finally:
             self._stats_calls.pop(call_id, None)
 
-    async def shutdown(self, *, drain_timeout_s: float = 0.0) -> None:
-        """Stop taking requests, let running ones finish for up to the timeout, abort the rest, end. Idempotent."""
+    async def shutdown(self) -> None:
+        """Stop taking requests, abort running ones, end. Idempotent."""
         self._loop = asyncio.get_running_loop()
         if self._shutting_down is None:
-            self._shutting_down = self._loop.create_task(self._shut_down(drain_timeout_s))
+            self._shutting_down = self._loop.create_task(self._shut_down())
         await asyncio.shield(self._shutting_down)
 
-    async def _shut_down(self, drain_timeout_s: float) -> None:
+    async def _shut_down(self) -> None:
         if self._health.stage != "dead":
             self._health = Health(stage="draining")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), drain_timeout_s)
             self._send(Stop())
         await self._join()
         self._die(STOPPED)
@@ -195,8 +190,6 @@ class EventClient(ABC):
             stream.queue.put_nowait(item)
         if last:
             del self._streams[request_id]
-            if not self._streams:
-                self._idle.set()
 
     def _die(self, reason: str) -> None:
         if self._health.stage != "dead":

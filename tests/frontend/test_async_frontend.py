@@ -58,7 +58,7 @@ class FakeClient:
     async def stats(self) -> EngineStats:
         return EngineStats()
 
-    async def shutdown(self, *, drain_timeout_s: float = 0.0) -> None:
+    async def shutdown(self) -> None:
         pass
 
 

@@ -93,7 +93,7 @@ class FakeEngine:
             num_running=len(self.live), num_free_blocks=NUM_BLOCKS - len(self.live), num_used_blocks=len(self.live)
         )
 
-    async def shutdown(self, *, drain_timeout_s: float = 0.0) -> None:
+    async def shutdown(self) -> None:
         self.die("shut down")
 
     def die(self, reason: str) -> None:

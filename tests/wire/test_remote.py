@@ -168,14 +168,14 @@ def test_shutdown_does_not_wait_for_a_load_that_hangs() -> None:
     assert time.monotonic() - started_s < 10
 
 
-def test_shutdown_drains() -> None:
+def test_shutdown_aborts_what_runs() -> None:
     async def scene(client: RemoteClient) -> None:
         await client.ready()
-        stream = client.generate(request("a", max_tokens=100))
+        stream = client.generate(request("a", max_tokens=FOREVER))
         heard = [await anext(stream)]
-        ending = asyncio.create_task(client.shutdown(drain_timeout_s=20))
+        ending = asyncio.create_task(client.shutdown())
         heard += [delta async for delta in stream]
-        assert tokens(heard) == tokens_alone(request("a", max_tokens=100), 1000)
+        assert heard[-1].finish_reason == "abort"
         await ending
         assert client.health().reason == "The engine was shut down."
 
