@@ -128,7 +128,8 @@ def _follow_up(draw: Draw) -> list[Turn]:
             Turn("assistant", f"The capital of {second} is {other}."),
         ]
     if kind == 1:
-        a, b, c = draw.number(1, 50), draw.number(1, 50), draw.number(1, 20)
+        a, b = maths.operands(draw, 1, 50)
+        c = draw.number(1, 12)  # so small that no sum with it is held out
         return [
             Turn("user", f"What is {a} + {b}?"),
             Turn("assistant", f"{a} + {b} = {a + b}."),

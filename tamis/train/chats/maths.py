@@ -19,7 +19,8 @@ def held_out(a: int, b: int) -> bool:
     return (7 * a + 3 * b) % 11 == 5 and a > 12 and b > 12
 
 
-def _operands(draw: Draw, low: int, high: int, testing: bool) -> tuple[int, int]:
+def operands(draw: Draw, low: int, high: int, testing: bool = False) -> tuple[int, int]:
+    """Two numbers to be added, held out or not."""
     while True:
         a, b = draw.number(low, high), draw.number(low, high)
         if held_out(a, b) == testing:
@@ -30,12 +31,12 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
     """A question, its answer, and one line of reasoning. `testing` draws the held-out operands."""
     kind = draw.number(0, 2) if testing else draw.number(0, 9)
     if kind <= 3:
-        a, b = _operands(draw, 13 if testing else 0, 99, testing)
+        a, b = operands(draw, 13 if testing else 0, 99, testing)
         if not testing and draw.chance(0.3):
-            a, b = _operands(draw, 0, 999, False)
+            a, b = operands(draw, 0, 999)
         sign, word, result = "+", "plus", a + b
     elif kind <= 6:
-        a, b = sorted(_operands(draw, 0, 99, False), reverse=True)
+        a, b = sorted(operands(draw, 0, 99), reverse=True)
         sign, word, result = "-", "minus", a - b
     elif kind <= 8:
         a, b = draw.number(0, 12), draw.number(0, 12)
@@ -69,7 +70,7 @@ def story_problem(draw: Draw) -> tuple[str, str, str]:
     """A sum in a small story, with one line of reasoning."""
     thing, name, other = draw.one(_THINGS), *people(draw, 2)
     kind = draw.number(0, 3)
-    a, b = draw.number(2, 20), draw.number(1, 20)
+    a, b = operands(draw, 2, 20)
     if kind == 0:
         text = draw.say(
             "{n} has {a} {t}[ and| and then|. {n}] [buys|finds|gets] {b} more. How many {t} does {n} have[| now]?",
