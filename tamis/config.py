@@ -122,6 +122,8 @@ class EngineConfig:
                 raise ConfigError(
                     f"--{name.replace('_', '-')} is {getattr(self, name)}, but must be at least 1.", param=name
                 )
+        if not -(2**63) <= self.seed < 2**63:
+            raise ConfigError(f"--seed is {self.seed}, but must be a 64-bit integer.", param="seed")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"--max-num-batched-tokens is {self.max_num_batched_tokens}, less than --max-num-seqs "

@@ -1,7 +1,8 @@
-"""What the server shows and writes while it starts: progress, the card, the ready line, the ready file."""
+"""What the server shows and writes once it listens: the card, the ready line, the ready file."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,41 +10,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.status import Status
 from rich.table import Table
 
-from tamis.engine.client import Health
 from tamis.engine.messages import EngineInfo
+from tamis.errors import ConfigError
 from tamis.server.config import ServerConfig
 from tamis.version import __version__
-
-
-class LoadingReport:
-    """Loading progress on stderr: one moving line on a terminal, one line for each 10% elsewhere."""
-
-    def __init__(self, console: Console):
-        self._console = console
-        self._status: Status | None = None
-        self._last: tuple[str, int] = ("", -1)
-
-    def show(self, health: Health) -> None:
-        """Show where loading stands; to be called often."""
-        tenth = health.percent // 10
-        words = f"{health.stage.replace('_', ' ')} {health.percent}%"
-        if self._console.is_terminal:
-            if self._status is None:
-                self._status = self._console.status(words)
-                self._status.start()
-            self._status.update(words)
-        elif (health.stage, tenth) != self._last:
-            self._console.print(words, highlight=False, soft_wrap=True)
-        self._last = (health.stage, tenth)
-
-    def end(self) -> None:
-        """Leave the terminal clean."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
 
 def card(name: str, info: EngineInfo, url: str) -> Panel:
@@ -84,20 +56,44 @@ class ReadyFile:
 
     def __init__(self, path: str | None, url: str, port: int, model: str):
         self._path = None if path is None else Path(path)
+        self._written = False
         self._content = {"url": url, "port": port, "pid": os.getpid(), "model": model}
 
     def write(self, *, ready: bool) -> None:
-        """Replace the file in one step, so that no reader sees half of it."""
+        """Replace the file in one step, so that no reader sees half of it.
+
+        Raises:
+            ConfigError: the path cannot be written.
+        """
         if self._path is None:
             return
-        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps({**self._content, "ready": ready}) + "\n")
-        partial.replace(self._path)
+        try:
+            partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+            try:
+                partial.write_text(json.dumps({**self._content, "ready": ready}) + "\n")
+                partial.replace(self._path)
+            except OSError:
+                _unlink(partial)
+                raise
+        except (OSError, ValueError) as error:  # ValueError: a path without a name, such as "/"
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(
+                f"--ready-file {str(self._path)!r} cannot be written: {reason}.",
+                param="ready_file",
+                hint="Name a file in a folder that exists and may be written to.",
+            ) from None
+        self._written = True
 
     def remove(self) -> None:
-        """Take the file away."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        """Take the file away, if there is one of this process's."""
+        if self._path is not None and self._written:
+            _unlink(self._path)
+
+
+def _unlink(path: Path) -> None:
+    # The process is on its way out: its folder may be gone already, and its exit code matters more.
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def stderr_console() -> Console:
