@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tamis.config import EngineConfig
 from tamis.errors import TamisError
+from tamis.frontend.progress import ProgressReport
 from tamis.server.config import ServerConfig
 from tamis.server.http import Http
 from tamis.server.listener import bind, url_of
@@ -24,7 +25,7 @@ from tamis.server.loading import MakeClient, load, served_name
 from tamis.server.logs import configure_logging
 from tamis.server.routes import build_app
 from tamis.server.service import Served, Service
-from tamis.server.startup import LoadingReport, ReadyFile, card, exposure_warning, ready_line, stderr_console
+from tamis.server.startup import ReadyFile, card, exposure_warning, ready_line, stderr_console
 from tamis.wire.client import RemoteClient
 
 __all__ = ["build_app", "run_server"]
@@ -90,7 +91,7 @@ class _ServerProcess:
                 if await self._until_stop_or_death():
                     return await self._report_death()
                 await self._drain()
-                return 0
+                return await self._report_death() if self._service.health().stage == "dead" else 0
             finally:
                 self._ready_file.remove()
                 await self._shut_down_engine()
@@ -125,16 +126,16 @@ class _ServerProcess:
         self._say(f"Listening on {self._url}, loading {served_name(self._config)}")
         if warning := exposure_warning(self._server):
             log.warning(warning)
-        report = LoadingReport(self._console)
         loading = asyncio.create_task(load(self._config, self._service, self._make_client))
         stopping = asyncio.create_task(self._stop.wait())
         try:
-            while not (loading.done() or stopping.done()):
-                report.show(self._service.health())
-                await asyncio.wait({loading, stopping}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            with ProgressReport(self._console) as report:
+                while not (loading.done() or stopping.done()):
+                    health = self._service.health()
+                    report(health.stage, health.percent)
+                    await asyncio.wait({loading, stopping}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
             return loading.result() if loading.done() else None
         finally:
-            report.end()
             loading.cancel()
             stopping.cancel()
             await asyncio.gather(loading, stopping, return_exceptions=True)

@@ -198,6 +198,22 @@ def test_engine_death_ends_streams_and_the_server(folder: Path, tmp_path: Path) 
     assert "SIGKILL" in server.output and "Traceback" not in server.output
 
 
+def test_engine_death_while_draining_is_reported_too(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with serving(folder, tmp_path, engine={"hf_overrides": {"step_gate": str(gate)}}) as server:
+        server.wait_for_line("Tamis is ready")
+        with contextlib.ExitStack() as stack:
+            http = stack.enter_context(server.http())
+            running = begin_stream(http, stack)
+            engine = server.engine
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for_line("1 request may")
+            os.kill(engine.pid, signal.SIGKILL)
+            assert sse_events(running.read().decode())[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+    assert "The engine has stopped" in server.output and "SIGKILL" in server.output
+
+
 def test_sigterm_while_loading_leaves_at_once(folder: Path, tmp_path: Path) -> None:
     with serving(folder, tmp_path, engine={"hf_overrides": {"load_gate": str(tmp_path / "gate")}}) as server:
         server.wait_for_line("loading 40%")
@@ -229,3 +245,15 @@ def test_a_taken_port_is_one_sentence_and_exit_code_2(folder: Path, capsys: pyte
         port = taken.getsockname()[1]
         assert run_server(EngineConfig(model=str(folder)), ServerConfig(port=port)) == 2
     assert f"error: Cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["missing/ready.json", "file/ready.json", "folder", "/"])
+def test_a_ready_file_that_cannot_be_written_is_one_sentence_and_exit_code_2(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    path = str(tmp_path / name)
+    assert run_server(EngineConfig(model=str(folder)), ServerConfig(port=0, ready_file=path)) == 2
+    assert f"error: --ready-file {path!r} cannot be written" in capsys.readouterr().err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
