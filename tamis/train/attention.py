@@ -38,6 +38,7 @@ class TrainAttention:
             index_sees_all: compare over all visible tokens, also past the selected ones: how the branch warms up.
         """
         self.config = config
+        self.group_size = config.num_heads // config.num_kv_heads
         self.rows = rows
         self.length = length
         self.queries = queries
@@ -66,7 +67,7 @@ class TrainAttention:
                 self.index_losses.append(self._index_loss(self.queries, q, k, index_q, index_k, seen))
             if selected is not None:
                 mask = self._token_mask(selected, torch.arange(self.length, device=q.device))  # [rows, heads, n, n]
-                mask = mask.repeat_interleave(self.config.group_size, dim=1)
+                mask = mask.repeat_interleave(self.group_size, dim=1)
         out = scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.config.head_dim**-0.5, enable_gqa=True
         )
@@ -113,7 +114,7 @@ class TrainAttention:
         else:
             visible = self._token_mask(rows_of(selected), queries[:, None])
         with torch.no_grad():
-            grouped = rows_of(q).unflatten(1, (config.num_kv_heads, config.group_size))
+            grouped = rows_of(q).unflatten(1, (config.num_kv_heads, self.group_size))
             main = (grouped @ k[:, :, None].transpose(3, 4)).float() / math.sqrt(config.head_dim)
             target = main.masked_fill(~visible[:, :, None], -torch.inf).softmax(-1).mean(2)
         scores = (rows_of(index_q) @ index_k[:, None].transpose(2, 3)).float()

@@ -37,7 +37,7 @@ def test_output_is_softmax_over_selected_tokens(length: int) -> None:
         blocks = torch.nn.functional.pad(tokens, (0, -length % 128), value=-torch.inf).unflatten(-1, (-1, 128)).amax(-1)
         chosen = select_blocks(blocks, positions, k=3, init=0, local=1)
         for head in range(CONFIG.num_heads):
-            kv = head // CONFIG.group_size
+            kv = head // 2
             for t in {0, length // 2, length - 1}:
                 seen = [j for j in range(t + 1) if j // 128 in chosen[t, kv].tolist()]
                 weights = (k[part][seen, kv] @ q[part][t, head] * 16**-0.5).softmax(0)
