@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -12,8 +12,13 @@ MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_N = 128
 
+INT_FIELDS = ("n", "max_tokens", "min_tokens", "top_k", "seed", "logprobs")
+FLOAT_FIELDS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+BOOL_FIELDS = ("ignore_eos", "skip_special_tokens")
+OPTIONAL_FIELDS = frozenset({"max_tokens", "seed", "logprobs"})
 
-def _refuse(param: str, value: object, limit: str, hint: str | None = None) -> None:
+
+def _refuse(param: str, value: object, limit: str, hint: str | None = None) -> NoReturn:
     raise InvalidRequestError(f"{param} is {value!r}, but must be {limit}.", param=param, hint=hint)
 
 
@@ -30,15 +35,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         presence_penalty, frequency_penalty: subtracted over *output* tokens, as OpenAI defines them.
         repetition_penalty: multiplicative, over prompt and output tokens, 0.01 to 10; 1 is off.
         seed: with it a request's tokens are a function of the request alone; None draws one at admission.
-        stop: strings that end the text (not included in it).
+        stop: strings that end the text (not included in it); one string is taken for a list of one.
         stop_token_ids: token ids that end the text.
         ignore_eos: go on after the model's end-of-turn token.
         logprobs: None is off; k also reports the k most likely tokens of each position (0 to 20).
         logit_bias: token id → added to its logit, -100 to 100.
         skip_special_tokens: leave special tokens out of the text.
+        barred_token_ids: never sampled, whatever bias and penalties say. Not a field of the API: the frontend fills
+            in what the vocabulary forbids.
 
     Raises:
-        InvalidRequestError: naming the field, the value and the limit.
+        InvalidRequestError: a value of the wrong type (a bool is no integer, an integer is a number) or out of range;
+            names the field, the value and the limit.
     """
 
     n: int = 1
@@ -58,8 +66,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logprobs: int | None = None
     logit_bias: dict[int, float] = {}
     skip_special_tokens: bool = True
+    barred_token_ids: list[int] = []
 
     def __post_init__(self) -> None:
+        # Python checks no types, and a message whose types are wrong cannot be read in the engine's process.
+        self._check_scalars()
+        self._check_stop()
+        self._check_token_ids()
         if not 1 <= self.n <= MAX_N:
             _refuse("n", self.n, f"from 1 to {MAX_N}")
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -75,19 +88,70 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_range("presence_penalty", -2.0, 2.0)
         self._check_range("frequency_penalty", -2.0, 2.0)
         self._check_range("repetition_penalty", 0.01, 10.0, "Use 1 to turn it off.")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            _refuse("seed", self.seed, "a 64-bit integer")
-        if len(self.stop) > MAX_STOP_STRINGS:
-            _refuse("stop", f"{len(self.stop)} strings", f"at most {MAX_STOP_STRINGS}")
-        if any(not s for s in self.stop):
-            _refuse("stop", "", "a list of non-empty strings")
         if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
             _refuse("logprobs", self.logprobs, f"from 0 to {MAX_LOGPROBS}")
-        for token, bias in self.logit_bias.items():
-            if not -100.0 <= bias <= 100.0:
-                _refuse(f"logit_bias[{token}]", bias, "from -100 to 100")
+
+    def _check_scalars(self) -> None:
+        for name in INT_FIELDS:
+            value = getattr(self, name)
+            if value is None and name in OPTIONAL_FIELDS:
+                continue
+            if type(value) is not int:
+                _refuse(name, value, "an integer")
+            if not -(2**63) <= value < 2**63:
+                _refuse(name, value, "a 64-bit integer")
+        for name in FLOAT_FIELDS:
+            value = getattr(self, name)
+            if not _is_number(value):
+                _refuse(name, value, "a number")
+            if type(value) not in (int, float):
+                self._set(name, float(value))  # numpy's are no plain floats, and the wire takes nothing else
+        for name in BOOL_FIELDS:
+            if type(getattr(self, name)) is not bool:
+                _refuse(name, getattr(self, name), "true or false")
+
+    def _check_stop(self) -> None:
+        stop: Any = self.stop
+        if isinstance(stop, str):
+            stop = [stop]
+        if not isinstance(stop, (list, tuple)):
+            _refuse("stop", stop, "a string or a list of strings")
+        if len(stop) > MAX_STOP_STRINGS:
+            _refuse("stop", f"{len(stop)} strings", f"at most {MAX_STOP_STRINGS}")
+        for text in stop:
+            if not isinstance(text, str) or not text:
+                _refuse("stop", text, "a list of non-empty strings")
+        self._set("stop", list(stop))
+
+    def _check_token_ids(self) -> None:
+        for name in ("stop_token_ids", "barred_token_ids"):
+            token_ids = getattr(self, name)
+            if not isinstance(token_ids, (list, tuple)):
+                _refuse(name, token_ids, "a list of token ids")
+            for index, token_id in enumerate(token_ids):
+                if type(token_id) is not int:
+                    _refuse(f"{name}[{index}]", token_id, "a token id")
+            self._set(name, list(token_ids))
+        if not isinstance(self.logit_bias, dict):
+            _refuse("logit_bias", self.logit_bias, "a mapping of token ids to numbers")
+        for token_id, bias in self.logit_bias.items():
+            if type(token_id) is not int:
+                raise InvalidRequestError(
+                    f"logit_bias has the key {token_id!r}, but keys must be token ids (integers).", param="logit_bias"
+                )
+            if not _is_number(bias) or not -100.0 <= bias <= 100.0:
+                _refuse(f"logit_bias[{token_id}]", bias, "a number from -100 to 100")
+        self._set("logit_bias", {token_id: float(bias) for token_id, bias in self.logit_bias.items()})
+
+    def _set(self, name: str, value: Any) -> None:
+        msgspec.structs.force_setattr(self, name, value)
 
     def _check_range(self, param: str, low: float, high: float, hint: str | None = None) -> None:
         value = getattr(self, param)
-        if math.isnan(value) or not low <= value <= high:
+        # False for NaN too.
+        if not low <= value <= high:
             _refuse(param, value, f"from {low:g} to {high:g}", hint)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

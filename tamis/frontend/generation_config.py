@@ -20,6 +20,10 @@ _FIELDS = {
 }
 
 
+# JSON writers may spell these 20.0.
+_INTEGERS = frozenset({"top_k", "max_new_tokens"})
+
+
 def sampling_defaults(folder: Path) -> dict[str, Any]:
     """`SamplingParams` fields set by generation_config.json; empty without the file.
 
@@ -28,9 +32,17 @@ def sampling_defaults(folder: Path) -> dict[str, Any]:
     """
     path = folder / "generation_config.json"
     values = read_json(path)
-    defaults = {field: values[key] for key, field in _FIELDS.items() if values.get(key) is not None}
-    try:
-        SamplingParams(**defaults)
-    except (InvalidRequestError, TypeError) as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    defaults: dict[str, Any] = {}
+    for key, field in _FIELDS.items():
+        value = values.get(key)
+        if value is None:
+            continue
+        if key in _INTEGERS and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        recommended: dict[str, Any] = {field: value}
+        try:
+            SamplingParams(**recommended)
+        except InvalidRequestError as error:
+            raise CheckpointError(f"{path}: {error}", param=key, hint=f"Correct {key} there, or remove it.") from error
+        defaults |= recommended
     return defaults

@@ -103,6 +103,26 @@ def test_stop_string_truncates_and_frees_the_request(make: Callable[..., LLM], r
     assert llm.generate("again", greedy())[0].outputs[0].text == REPLY
 
 
+@pytest.mark.parametrize(
+    ("sampling", "field"),
+    [
+        ({"logit_bias": {"5": 1.0}}, "logit_bias"),
+        ({"stop_token_ids": ["a"]}, "stop_token_ids"),
+        ({"min_tokens": "1"}, "min_tokens"),
+        ({"top_k": 20.0}, "top_k"),
+    ],
+)
+def test_sampling_of_the_wrong_type_is_refused_by_name(make: Callable[..., LLM], sampling: dict, field: str) -> None:
+    llm = make()
+    with pytest.raises(InvalidRequestError, match=field):
+        llm.generate("hi", SamplingParams(**sampling))
+
+
+def test_one_stop_string_stops_at_the_whole_of_it(make: Callable[..., LLM]) -> None:
+    (output,) = make().generate("hi", greedy(stop="wor"))
+    assert (output.outputs[0].text, output.outputs[0].stop_reason) == ("hello ", "wor")
+
+
 def test_logprobs_by_token_id(make: Callable[..., LLM], tokenizer: Tokenizer) -> None:
     (output,) = make().generate("hi", greedy(max_tokens=2, logprobs=2))
     (completion,) = output.outputs
