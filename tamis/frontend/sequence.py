@@ -130,13 +130,20 @@ def build_sequences(
     Child i has the request id `{request_id}-{i}` (the id itself when n is 1) and, when there is a seed, seed + i.
 
     Raises:
-        InvalidRequestError: empty prompt, or a token id (in the prompt, logit_bias or stop_token_ids) that the model
-            does not have.
+        InvalidRequestError: empty prompt, a token id (in the prompt, logit_bias, stop_token_ids or barred_token_ids)
+            that the model does not have, or a bias on a token that is never sampled.
         ContextLengthError: the prompt, or prompt and max_tokens, are longer than the model's context.
     """
     check_prompt(prompt_token_ids, sampling, info)
-    forbidden = dict.fromkeys(tokenizer.forbidden_ids, -100.0)
-    base = msgspec.structs.replace(sampling, n=1, stop=[], logit_bias={**sampling.logit_bias, **forbidden})
+    for token_id in tokenizer.forbidden_ids:
+        if token_id in sampling.logit_bias:
+            raise InvalidRequestError(
+                f"logit_bias has the key {token_id}, a media placeholder, which this server never samples.",
+                param="logit_bias",
+                hint="Leave it out.",
+            )
+    barred = sorted({*sampling.barred_token_ids, *tokenizer.forbidden_ids})
+    base = msgspec.structs.replace(sampling, n=1, stop=[], barred_token_ids=barred)
     return [
         Sequence(
             index,
@@ -179,9 +186,10 @@ def check_prompt(prompt_token_ids: SequenceOf[int], sampling: SamplingParams, in
     for token_id in sampling.logit_bias:
         if not 0 <= token_id < info.vocab_size:
             _refuse_token_id("logit_bias key", token_id, info.vocab_size, "logit_bias")
-    for token_id in sampling.stop_token_ids:
-        if not 0 <= token_id < info.vocab_size:
-            _refuse_token_id("stop_token_ids entry", token_id, info.vocab_size, "stop_token_ids")
+    for name in ("stop_token_ids", "barred_token_ids"):
+        for token_id in getattr(sampling, name):
+            if not 0 <= token_id < info.vocab_size:
+                _refuse_token_id(f"{name} entry", token_id, info.vocab_size, name)
 
 
 def _with_seed(sampling: SamplingParams, index: int) -> SamplingParams:

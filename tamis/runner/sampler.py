@@ -1,6 +1,6 @@
 """Next tokens for a batch in one call, each a function of its own request and position only.
 
-Order: logit bias, penalties, tokens barred before `min_tokens`; then greedy, or temperature, min_p,
+Order: logit bias, penalties, tokens barred before `min_tokens` or always; then greedy, or temperature, min_p,
 top_k, top_p and one uniform number a token, drawn from (seed, position) by a counter-based hash.
 """
 
@@ -57,6 +57,8 @@ def _adjust(row: Tensor, state: RequestState) -> None:
     if len(output) < params.min_tokens and state.stop_token_ids:
         # Finite: a request may bar every token, and a row of infinities has no probabilities.
         row[torch.tensor(state.stop_token_ids, device=row.device)] = torch.finfo(row.dtype).min
+    if params.barred_token_ids:
+        row[params.barred_token_ids] = -torch.inf
 
 
 def _draw(logits: Tensor, states: list[RequestState]) -> Tensor:

@@ -60,9 +60,17 @@ def test_without_a_seed_the_engine_draws_one_for_each(tokenizer: Tokenizer) -> N
     assert [s.request.sampling.seed for s in build(tokenizer, [20], n=2)] == [None, None]
 
 
-def test_media_placeholders_cannot_be_sampled(tokenizer: Tokenizer) -> None:
-    bias = one(tokenizer, logit_bias={30: 1.0, 3: 50.0}).request.sampling.logit_bias
-    assert bias == {30: 1.0} | dict.fromkeys(tokenizer.forbidden_ids, -100.0)
+def test_media_placeholders_are_barred_beside_what_the_caller_bars(tokenizer: Tokenizer) -> None:
+    sampling = one(tokenizer, logit_bias={30: 1.0}, barred_token_ids=[40]).request.sampling
+    assert sampling.logit_bias == {30: 1.0}
+    assert sampling.barred_token_ids == [*tokenizer.forbidden_ids, 40]
+
+
+def test_a_bias_on_a_media_placeholder_is_refused(tokenizer: Tokenizer) -> None:
+    placeholder = tokenizer.added_tokens["]<]image[>["]
+    with pytest.raises(InvalidRequestError, match=f"key {placeholder}, a media placeholder") as caught:
+        one(tokenizer, logit_bias={30: 1.0, placeholder: 50.0})
+    assert caught.value.param == "logit_bias"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +87,7 @@ def test_media_placeholders_cannot_be_sampled(tokenizer: Tokenizer) -> None:
             [1], {"logit_bias": {400: 1.0}}, InvalidRequestError, "logit_bias key is token id 400", "", id="bias"
         ),
         pytest.param([1], {"stop_token_ids": [-5]}, InvalidRequestError, "entry is token id -5", "", id="stop-id"),
+        pytest.param([1], {"barred_token_ids": [400]}, InvalidRequestError, "entry is token id 400", "", id="barred"),
     ],
 )
 def test_refuses_before_submitting(

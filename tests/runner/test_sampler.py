@@ -111,6 +111,22 @@ def test_stop_tokens_are_barred_before_min_tokens():
     assert sample(x.clone(), [free])[0].token_id == best
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_barred_tokens_are_out_of_reach_of_penalties_and_bias(temperature):
+    x = torch.zeros(1, VOCAB)
+    x[0, 1] = 9.0
+    # A hundredth of a penalty multiplies the logit of a token in the prompt by a hundred; the bias comes on top.
+    boosted = {"prompt": [1], "repetition_penalty": 0.01, "logit_bias": {1: 100.0}, "temperature": temperature}
+    assert sample(x.clone(), [state(**boosted)])[0].token_id == 1
+    assert sample(x.clone(), [state(barred_token_ids=[1], **boosted)])[0].token_id != 1
+
+
+def test_barred_tokens_stay_barred_when_all_others_are_put_off():
+    params = SamplingParams(temperature=1.0, max_tokens=9, min_tokens=5, seed=1, barred_token_ids=[0])
+    everything_stops = RequestState([1, 3], 1, 2, [], params, list(range(1, VOCAB)))
+    assert sample(logits(5), [everything_stops])[0].token_id != 0
+
+
 def test_frequency_and_presence_penalties_count_output_only():
     x = torch.zeros(1, VOCAB)
     x[0, 5], x[0, 6], x[0, 1] = 3.0, 2.9, 2.5
