@@ -45,7 +45,7 @@ class RemoteClient(EventClient):
     def __init__(self, config: EngineConfig, *, loader: str = LOADER):
         super().__init__()
         self._socket_dir = _make_socket_dir()
-        # Also when the client is dropped or the interpreter ends without shutdown().
+        # Also when the interpreter ends without shutdown(). A client that is merely dropped lives on in its threads.
         self._remove_socket_dir = weakref.finalize(self, shutil.rmtree, self._socket_dir, ignore_errors=True)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._commands = self._context.socket(zmq.PUSH)
