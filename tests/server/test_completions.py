@@ -76,6 +76,11 @@ def test_max_tokens_left_out_is_16(folder: Path) -> None:
     assert complete(folder, max_tokens=None)["usage"]["completion_tokens"] == 16
 
 
+def test_max_tokens_left_out_near_the_end_of_the_context_is_what_is_left(folder: Path) -> None:
+    answer = complete(folder, prompt=[[5] * 1015, [5] * 3], max_tokens=None)
+    assert answer["usage"]["completion_tokens"] == 2 * 9
+
+
 def test_echo_of_token_ids_is_their_text(folder: Path) -> None:
     async def run() -> None:
         async with in_process(folder) as server:

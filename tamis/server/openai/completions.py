@@ -44,8 +44,9 @@ async def create_completion(request: Request) -> Response:
         completion,
         served,
         prompts=token_ids,
-        max_tokens=DEFAULT_MAX_TOKENS if completion.max_tokens is None else completion.max_tokens,
+        max_tokens=completion.max_tokens,
         logprobs=completion.logprobs,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
     )
     generation = Generation(
         served,

@@ -16,9 +16,18 @@ DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def sampling_params(
-    request: SamplingFields, served: Served, *, prompts: list[list[int]], max_tokens: int | None, logprobs: int | None
+    request: SamplingFields,
+    served: Served,
+    *,
+    prompts: list[list[int]],
+    max_tokens: int | None,
+    logprobs: int | None,
+    default_max_tokens: int | None = None,
 ) -> SamplingParams:
-    """Build the parameters for `prompts`, which share them. None for `max_tokens` means all that the context leaves.
+    """Build the parameters for `prompts`, which share them.
+
+    None for `max_tokens` means `default_max_tokens`, or else the checkpoint's, but never more than the context leaves
+    after the longest prompt.
 
     Raises:
         InvalidRequestError: a value out of range, an empty prompt, token ids outside the vocabulary, too many tokens
@@ -28,11 +37,12 @@ def sampling_params(
     longest = max(prompts, key=len)
     values = dict(served.frontend.sampling_defaults)
     left_tokens = max(1, served.info.max_model_len - len(longest))
-    most_tokens = min(values.pop("max_tokens", left_tokens), left_tokens)
+    checkpoint_tokens = values.pop("max_tokens", left_tokens)
+    default_tokens = min(default_max_tokens or checkpoint_tokens, left_tokens)
     values |= {name: value for name in DEFAULTED if (value := getattr(request, name)) is not None}
     sampling = SamplingParams(
         n=request.n,
-        max_tokens=most_tokens if max_tokens is None else max_tokens,
+        max_tokens=default_tokens if max_tokens is None else max_tokens,
         min_tokens=request.min_tokens,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
@@ -47,11 +57,18 @@ def sampling_params(
     )
     for prompt in prompts:
         check_prompt(prompt, sampling, served.info)
-    _check_total(len(prompts), sampling, served.max_request_tokens)
+    if max_tokens is not None:
+        asked = f"max_tokens {max_tokens}"
+    elif default_tokens == left_tokens:
+        asked = f"the rest of the context, {left_tokens}"
+    else:
+        asked = f"the default of {default_tokens}"
+    _check_total(len(prompts), sampling, served.max_request_tokens, asked)
     return sampling
 
 
-def _check_total(num_prompts: int, sampling: SamplingParams, limit_tokens: int) -> None:
+def _check_total(num_prompts: int, sampling: SamplingParams, limit_tokens: int, asked: str) -> None:
+    """`asked` says where `sampling.max_tokens` came from."""
     num_choices = num_prompts * sampling.n
     if num_choices > MAX_CHOICES:
         raise InvalidRequestError(
@@ -64,10 +81,10 @@ def _check_total(num_prompts: int, sampling: SamplingParams, limit_tokens: int) 
     total_tokens = num_choices * sampling.max_tokens
     if total_tokens > limit_tokens:
         raise InvalidRequestError(
-            f"The request asks for up to {total_tokens} tokens ({num_prompts} prompts x n {sampling.n} x max_tokens "
-            f"{sampling.max_tokens}), but at most {limit_tokens} are allowed.",
+            f"The request asks for up to {total_tokens} tokens ({num_prompts} prompts x n {sampling.n} x {asked}), "
+            f"but at most {limit_tokens} are allowed.",
             param="max_tokens",
-            hint="Lower n or max_tokens.",
+            hint="Lower n, or send a lower max_tokens.",
         )
 
 
