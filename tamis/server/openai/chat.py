@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -16,10 +17,11 @@ from tamis.server.disconnect import until_gone
 from tamis.server.openai.fields import check_object, show
 from tamis.server.openai.generation import Choice, Generation
 from tamis.server.openai.logprobs import chat_logprobs
-from tamis.server.openai.messages import check_messages, check_tools
+from tamis.server.openai.messages import check_messages, check_names
 from tamis.server.openai.protocol import CHAT_REFUSED, ChatRequest, StreamOptions, stream_options
 from tamis.server.openai.sampling import sampling_params
 from tamis.server.openai.streaming import EventStream
+from tamis.server.openai.tools import check_tools
 from tamis.server.service import Served, Service
 
 
@@ -47,13 +49,15 @@ async def _start(chat: ChatRequest, served: Served, service: Service) -> Generat
     opens_turn = not chat.continue_final_message if chat.add_generation_prompt is None else chat.add_generation_prompt
     messages = check_messages(chat.messages, continue_final_message=chat.continue_final_message)
     tools = check_tools(chat.tools)
-    prompt = await served.frontend.encode_chat(
-        messages,
+    encode = functools.partial(
+        served.frontend.encode_chat,
         tools=None if chat.tool_choice == "none" else tools,
         template_kwargs=chat.chat_template_kwargs,
         add_generation_prompt=opens_turn,
         continue_final_message=chat.continue_final_message,
     )
+    prompt = await encode(messages)
+    await check_names(messages, prompt, encode)
     sampling = sampling_params(
         chat, served, prompts=[prompt], max_tokens=_max_tokens(chat), logprobs=_num_logprobs(chat)
     )

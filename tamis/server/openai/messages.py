@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -15,7 +16,10 @@ MAX_MESSAGES = 4096
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """One message. `root` is this model family's outermost system message; it can only come first."""
+    """One message. `root` is this model family's outermost system message; it can only come first.
+
+    `tool_call_id` is a label: results follow their calls in order. `name` is for templates that show it.
+    """
 
     role: str
     content: str | list[Any] | None = None
@@ -34,7 +38,7 @@ class TextPart(msgspec.Struct, kw_only=True):
 
 
 class ToolCall(msgspec.Struct, kw_only=True):
-    """A call that the model made in an earlier turn."""
+    """A call that the model made in an earlier turn; `id` and `index` are labels."""
 
     function: dict[str, Any]
     id: str | None = None
@@ -145,27 +149,38 @@ def _check_tool_call(value: Any, path: str) -> dict[str, Any]:
     return checked if call.id is None else {"id": call.id, **checked}
 
 
-def check_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """The tools as the template gets them; an empty list is None.
+async def check_names(
+    messages: list[dict[str, Any]],
+    prompt: list[int],
+    encode: Callable[[list[dict[str, Any]]], Awaitable[list[int]]],
+) -> None:
+    """Refuse names of messages that the template does not show, which is when `prompt` is the same without them.
+
+    Args:
+        messages: as `check_messages` returned them.
+        prompt: their token ids.
+        encode: from messages to token ids, as `prompt` was made.
 
     Raises:
-        InvalidRequestError: a tool without a function or a name.
-        UnsupportedError: a tool that is not a function.
+        UnsupportedError: the prompt does not depend on the names in messages of some role.
     """
-    for i, tool in enumerate(tools or []):
-        if tool.get("type") != "function":
+    first_named = {message["role"]: i for i, message in reversed(list(enumerate(messages))) if "name" in message}
+    for role, first in first_named.items():
+        nameless = [
+            {key: item for key, item in message.items() if key != "name" or message["role"] != role}
+            for message in messages
+        ]
+        try:
+            is_shown = await encode(nameless) != prompt
+        except InvalidRequestError:  # from a template that insists on names
+            is_shown = True
+        if not is_shown:
             raise UnsupportedError(
-                f"tools[{i}].type is {show(tool.get('type'))}, which this server does not support.",
-                param=f"tools[{i}].type",
-                hint="Use 'function'.",
+                f"messages[{first}].name is {show(messages[first]['name'])}, but this model's template does not show "
+                f"the names of messages of role {role!r}.",
+                param=f"messages[{first}].name",
+                hint="Put the name into the content, or leave it out.",
             )
-        function = _object(tool.get("function"), f"tools[{i}].function")
-        if not isinstance(function.get("name"), str) or not function["name"]:
-            raise InvalidRequestError(
-                f"tools[{i}].function.name is {show(function.get('name'))}, but must be a non-empty string.",
-                param=f"tools[{i}].function.name",
-            )
-    return tools or None
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:

@@ -64,7 +64,6 @@ class ChatRequest(SamplingFields, kw_only=True):
         max_completion_tokens: the newer name of `max_tokens`.
         tools: rendered by the chat template; the answer is not parsed for calls.
         tool_choice: "none" leaves the tools out of the prompt.
-        parallel_tool_calls: without effect, as calls are not parsed.
         chat_template_kwargs: variables for the chat template.
         add_generation_prompt: open the model's turn; None means unless `continue_final_message`.
         continue_final_message: leave the last message, an assistant's, open.
@@ -76,7 +75,6 @@ class ChatRequest(SamplingFields, kw_only=True):
     max_completion_tokens: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
@@ -139,6 +137,7 @@ CHAT_REFUSED = _REFUSED_BY_BOTH | {
     "include_reasoning": Refusal("Reasoning is part of the content.", (True,)),
     "mm_processor_kwargs": Refusal("This model takes and gives text."),
     "modalities": Refusal("This model takes and gives text.", (["text"],)),
+    "parallel_tool_calls": Refusal("Calls are not parsed, so the model may write several; leave it out.", (True,)),
     "prediction": _LATER,
     "reasoning_effort": Refusal('Use chat_template_kwargs, such as {"thinking_mode": "enabled"}.'),
     "store": Refusal("Answers are not stored.", (False,)),
