@@ -80,9 +80,14 @@ class EventClient(ABC):
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running.", param="request_id")
         stream = self._streams[request_id] = _Stream()
-        ended = False
         try:
             self._send(Add(request))
+        except BaseException:
+            # The engine has never heard of it and will say no last word.
+            del self._streams[request_id]
+            raise
+        ended = False
+        try:
             while not ended:
                 item = await stream.queue.get()
                 if isinstance(item, TamisError):

@@ -26,6 +26,7 @@ from tamis.engine.protocol import (
     Refused,
     Stats,
     Stop,
+    Unreadable,
 )
 from tamis.errors import TamisError
 
@@ -44,7 +45,7 @@ class LoadCancelled(Exception):
 def run_engine(
     config: EngineConfig,
     load: Load,
-    commands: SimpleQueue[Command],
+    commands: SimpleQueue[Command | Unreadable],
     emit: Callable[[Event], None],
     stopping: threading.Event,
 ) -> bool:
@@ -86,7 +87,7 @@ def run_engine(
 class EngineLoop:
     """Steps a core as long as it has work and sleeps on the command queue when it has none."""
 
-    def __init__(self, core: EngineCore, commands: SimpleQueue[Command], emit: Callable[[Event], None]):
+    def __init__(self, core: EngineCore, commands: SimpleQueue[Command | Unreadable], emit: Callable[[Event], None]):
         self._core = core
         self._commands = commands
         self._emit = emit
@@ -127,6 +128,8 @@ class EngineLoop:
                     self._emit(Stats(call_id, self._core.stats()))
                 case Stop():
                     return False
+                case Unreadable(reason):
+                    raise RuntimeError(reason)
 
 
 class _LoadProgress:

@@ -75,5 +75,14 @@ class Died(msgspec.Struct, tag=True):
     reason: str
 
 
+class Unreadable(msgspec.Struct):
+    """What a transport hands to the loop in place of a command that it could not read; never sent.
+
+    Nobody knows who waits for its answer. So the loop dies of it, and everybody gets one.
+    """
+
+    reason: str
+
+
 Command = Add | Abort | GetStats | Stop
 Event = Loading | Loaded | LoadFailed | Deltas | Refused | Stats | Died

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from queue import SimpleQueue
 
@@ -22,7 +23,7 @@ from tamis.config import EngineConfig
 from tamis.engine.loop import Load, Progress, run_engine
 from tamis.engine.messages import EngineInfo
 from tamis.engine.plan import Runner
-from tamis.engine.protocol import Command, Event, Stop
+from tamis.engine.protocol import Command, Event, Refused, Stop, Unreadable
 from tamis.wire.messages import Start, decode_command, decode_start, encode
 
 FLUSH_MS = 2000
@@ -38,13 +39,16 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="engine %(levelname)s %(name)s: %(message)s")
     start = decode_start(_read_start())
     threading.Thread(target=_follow_client, args=(start.socket_dir,), name="tamis-lifeline", daemon=True).start()
-    commands: SimpleQueue[Command] = SimpleQueue()
+    commands: SimpleQueue[Command | Unreadable] = SimpleQueue()
     stopping = threading.Event()
     context = zmq.Context()
-    threading.Thread(
-        target=_receive, args=(context, start.command_address, commands, stopping), name="tamis-commands", daemon=True
-    ).start()
     emitter = _Emitter(context, start.event_address)
+    threading.Thread(
+        target=_receive,
+        args=(context, start.command_address, commands, stopping, emitter),
+        name="tamis-commands",
+        daemon=True,
+    ).start()
     stopped = run_engine(start.config, _loader(start), commands, emitter, stopping)
     emitter.close()
     context.term()
@@ -52,7 +56,7 @@ def main() -> int:
 
 
 class _Emitter:
-    """Sends events, from the engine's thread and from threads that load."""
+    """Sends events, from the engine's thread, from threads that load and from the one that takes commands."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str):
         self._lock = threading.Lock()
@@ -62,17 +66,21 @@ class _Emitter:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            self._socket.send(encode(event))
+            # A command may be refused when the engine has just ended; nobody waits for that any more.
+            if not self._socket.closed:
+                self._socket.send(encode(event))
 
     def close(self) -> None:
-        self._socket.close(linger=FLUSH_MS)
+        with self._lock:
+            self._socket.close(linger=FLUSH_MS)
 
 
 def _receive(
     context: zmq.Context[zmq.Socket[bytes]],
     address: str,
-    commands: SimpleQueue[Command],
+    commands: SimpleQueue[Command | Unreadable],
     stopping: threading.Event,
+    emit: Callable[[Event], None],
 ) -> None:
     with context.socket(zmq.PULL) as socket:
         socket.set_hwm(0)
@@ -82,10 +90,12 @@ def _receive(
                 command = decode_command(socket.recv())
             except zmq.ContextTerminated:
                 return
+            if isinstance(command, Refused):
+                emit(command)
+                continue
             if isinstance(command, Stop):
                 stopping.set()
-            if command is not None:
-                commands.put(command)
+            commands.put(command)
 
 
 def _loader(start: Start) -> Load:

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TypeVar
 
 import msgspec
 
 from tamis.config import EngineConfig
-from tamis.engine.protocol import Command, Event
+from tamis.engine.messages import ErrorInfo
+from tamis.engine.protocol import Command, Event, Refused, Unreadable
 from tamis.errors import TamisError
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +38,18 @@ class Start(msgspec.Struct, kw_only=True):
     event_address: str
 
 
+class _Named(msgspec.Struct):
+    request_id: str
+
+
+class _Envelope(msgspec.Struct, tag="Add"):
+    """What is read of an `Add` that cannot be read whole."""
+
+    request: _Named
+
+
 _start_decoder: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
+_envelope_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
 
 
 def encode(message: Command | Event | Start) -> bytes:
@@ -48,14 +57,32 @@ def encode(message: Command | Event | Start) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_command(frame: bytes) -> Command | None:
-    """The command in a frame; None, and a line in the log, when there is none."""
-    return _decode(_command_decoder, frame)
+def decode_command(frame: bytes) -> Command | Refused | Unreadable:
+    """The command in a frame. When there is none, a line in the log and what has to be done about it.
+
+    Returns:
+        `Refused`, the answer to the client, where the frame is recognisably somebody's request; else `Unreadable`.
+    """
+    # SamplingParams and EngineConfig check themselves and raise TamisError.
+    try:
+        return _command_decoder.decode(frame)
+    except (msgspec.DecodeError, RecursionError, TamisError) as error:
+        logger.error("A command of %d bytes cannot be read (%s).", len(frame), error)
+        request_id = _request_id(frame)
+        if request_id is None:
+            return Unreadable(f"a command of {len(frame)} bytes cannot be read: {error}")
+        if not isinstance(error, TamisError):
+            error = TamisError(f"The engine cannot read this request: {error}.")
+        return Refused(request_id, ErrorInfo.of(error))
 
 
 def decode_event(frame: bytes) -> Event | None:
     """The event in a frame; None, and a line in the log, when there is none."""
-    return _decode(_event_decoder, frame)
+    try:
+        return _event_decoder.decode(frame)
+    except (msgspec.DecodeError, RecursionError, TamisError) as error:
+        logger.warning("A malformed message of %d bytes was dropped (%s).", len(frame), error)
+        return None
 
 
 def decode_start(frame: bytes) -> Start:
@@ -63,10 +90,9 @@ def decode_start(frame: bytes) -> Start:
     return _start_decoder.decode(frame)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T | None:
-    # SamplingParams and EngineConfig check themselves and raise TamisError.
+def _request_id(frame: bytes) -> str | None:
+    """Whose request it is that a frame fails to start."""
     try:
-        return decoder.decode(frame)
-    except (msgspec.DecodeError, TamisError) as error:
-        logger.warning("A malformed message of %d bytes was dropped (%s).", len(frame), error)
+        return _envelope_decoder.decode(frame).request.request_id
+    except (msgspec.DecodeError, RecursionError):
         return None

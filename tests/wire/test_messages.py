@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from tamis.engine.protocol import (
     Refused,
     Stats,
     Stop,
+    Unreadable,
 )
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import ContextLengthError, EngineDeadError, OverloadedError, TamisError
@@ -92,27 +94,44 @@ def test_a_start_carries_the_whole_config() -> None:
     assert decode_start(encode(start)) == start
 
 
+MALFORMED = [
+    pytest.param(b"", id="empty"),
+    pytest.param(b"\xc1\xff garbage", id="no msgpack"),
+    pytest.param(b"\x82\xa4type\xa3Add\xa7request" + b"\x91" * 100_000, id="deeply nested"),
+    pytest.param(encode(Add(REQUEST))[:-3], id="truncated"),
+    pytest.param(msgspec.msgpack.encode({"type": "Explode"}), id="unknown kind"),
+    pytest.param(msgspec.msgpack.encode({"type": "Abort", "request_ids": 5}), id="wrong type"),
+    pytest.param(msgspec.msgpack.encode({"type": "Add", "request": {"request_id": 5}}), id="no name"),
+]
+
+
+@pytest.mark.parametrize("frame", MALFORMED)
+def test_a_malformed_event_is_logged_and_dropped(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert decode_event(frame) is None
+    assert [f"{len(frame)} bytes was dropped" in record.message for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("frame", MALFORMED)
+def test_a_malformed_command_is_unreadable(frame: bytes) -> None:
+    command = decode_command(frame)
+    assert isinstance(command, Unreadable)
+    assert command.reason.startswith(f"a command of {len(frame)} bytes cannot be read: ")
+
+
 @pytest.mark.parametrize(
-    "frame",
+    ("sampling", "kind", "says"),
     [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\xc1\xff garbage", id="no msgpack"),
-        pytest.param(encode(Add(REQUEST))[:-3], id="truncated"),
-        pytest.param(msgspec.msgpack.encode({"type": "Explode"}), id="unknown kind"),
-        pytest.param(msgspec.msgpack.encode({"type": "Abort", "request_ids": 5}), id="wrong type"),
-        pytest.param(
-            msgspec.msgpack.encode(
-                {"type": "Add", "request": {"request_id": "a", "prompt_token_ids": [1], "sampling": {"top_p": 7}}}
-            ),
-            id="value out of range",
-        ),
+        pytest.param({"top_p": 7}, "InvalidRequestError", "top_p is 7", id="value"),
+        pytest.param({"top_k": 20.5}, "TamisError", "Expected `int`.*top_k", id="type"),
     ],
 )
-def test_malformed_frames_are_logged_and_dropped(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert decode_command(frame) is None
-        assert decode_event(frame) is None
-    assert [f"{len(frame)} bytes was dropped" in record.message for record in caplog.records] == [True, True]
+def test_a_request_that_cannot_be_read_is_refused_to_its_owner(sampling: dict, kind: str, says: str) -> None:
+    add = {"type": "Add", "request": {"request_id": "a", "prompt_token_ids": [1], "sampling": sampling}}
+    refused = decode_command(msgspec.msgpack.encode(add))
+    assert isinstance(refused, Refused)
+    assert (refused.request_id, refused.error.kind) == ("a", kind)
+    assert re.search(says, refused.error.message)
 
 
 @pytest.mark.parametrize(

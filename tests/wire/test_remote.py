@@ -12,13 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
 from tamis.config import EngineConfig
 from tamis.engine.messages import EngineRequest, RequestDelta
 from tamis.engine.sampling_params import SamplingParams
-from tamis.errors import CheckpointError, ContextLengthError, EngineDeadError
+from tamis.errors import CheckpointError, ContextLengthError, EngineDeadError, TamisError
 from tamis.wire.client import RemoteClient
 from tests.engine.fake_runner import tokens_alone
 from tests.wire.fake_loaders import INFO
@@ -193,16 +194,53 @@ def test_interrupts_are_left_to_the_parent() -> None:
     play(scene)
 
 
-def test_malformed_frames_are_survived_on_both_sides() -> None:
+def test_a_malformed_event_is_survived() -> None:
     async def scene(client: RemoteClient) -> None:
         await client.ready()
-        client._commands.send(b"\xc1 nonsense")
         with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
             stranger.connect(f"ipc://{client._socket_dir}/events")
             stranger.send(b"\xc1 nonsense")
             assert tokens(await collect(client, request())) == tokens_alone(request(), 1000)
 
     play(scene)
+
+
+def test_a_request_that_the_engine_cannot_read_is_refused() -> None:
+    async def scene(client: RemoteClient) -> None:
+        await client.ready()
+        bad = request("bad")
+        msgspec.structs.force_setattr(bad.sampling, "top_k", 20.5)
+        with pytest.raises(TamisError, match="top_k"):
+            await collect(client, bad)
+        assert tokens(await collect(client, request("bad"))) == tokens_alone(request(), 1000)
+
+    play(scene)
+
+
+def test_a_request_that_the_wire_cannot_hold_is_not_left_open() -> None:
+    async def scene(client: RemoteClient) -> None:
+        await client.ready()
+        huge = request("huge")
+        huge.priority = 2**64
+        with pytest.raises(OverflowError):
+            await collect(client, huge)
+        assert tokens(await collect(client, request("huge"))) == tokens_alone(request(), 1000)
+
+    play(scene)
+
+
+def test_an_unreadable_command_ends_the_engine_with_an_answer_to_everybody() -> None:
+    async def scene(client: RemoteClient) -> None:
+        await client.ready()
+        answer = asyncio.create_task(collect(client, request(max_tokens=FOREVER)))
+        await client.stats()
+        client._commands.send(b"\xc1 nonsense")
+        with pytest.raises(EngineDeadError, match="10 bytes cannot be read"):
+            await answer
+
+    client = play(scene)
+    assert "10 bytes cannot be read" in (client.health().reason or "")
+    assert client._process.returncode == 1
 
 
 def test_the_sockets_are_this_user_s_alone() -> None:

@@ -1,4 +1,4 @@
-"""The client over a thread: what the frontend sees of an engine."""
+"""What the frontend sees of an engine, whatever the transport; here it is a queue to a thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from tamis.config import EngineConfig
 from tamis.engine.event_client import EventClient
-from tamis.engine.in_process import InProcessClient
 from tamis.engine.loop import Load, Progress
 from tamis.engine.messages import EngineInfo, EngineRequest, RequestDelta
 from tamis.engine.plan import Runner, StepPlan
+from tamis.engine.protocol import Add, Command, Unreadable
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import (
     CheckpointError,
@@ -26,6 +26,7 @@ from tamis.errors import (
     UnavailableError,
 )
 from tests.engine.fake_runner import FakePendingStep, FakeRunner, engine_info, tokens_alone
+from tests.engine.thread_client import ThreadClient
 
 INFO = engine_info(num_blocks=4096, max_model_len=500_000)
 FOREVER = 400_000
@@ -49,11 +50,11 @@ def tokens(deltas: list[RequestDelta]) -> list[int]:
     return [token_id for delta in deltas for token_id in delta.token_ids]
 
 
-def with_client(scene: Callable[[InProcessClient], Any], load: Load = load, config: EngineConfig | None = None) -> None:
+def with_client(scene: Callable[[ThreadClient], Any], load: Load = load, config: EngineConfig | None = None) -> None:
     """Run a scene with a loaded engine and shut it down."""
 
     async def play() -> None:
-        client = InProcessClient(config or EngineConfig(), load)
+        client = ThreadClient(config or EngineConfig(), load)
         try:
             await client.ready()
             await scene(client)
@@ -65,7 +66,7 @@ def with_client(scene: Callable[[InProcessClient], Any], load: Load = load, conf
 
 
 def test_streams_of_several_requests_do_not_mix() -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         assert (await client.ready()) == INFO
         batch = [request(f"r{n}", max_tokens=3 + n, num_tokens=10 + n) for n in range(5)]
         answers = await asyncio.gather(*(collect(client, r) for r in batch))
@@ -83,7 +84,7 @@ def test_health_follows_the_load() -> None:
         return load(progress)
 
     async def play() -> None:
-        client = InProcessClient(EngineConfig(), slow_load)
+        client = ThreadClient(EngineConfig(), slow_load)
         while client.health().percent != 40:
             await asyncio.sleep(0)
         seen.append(client.health().stage)
@@ -118,7 +119,7 @@ def test_a_load_error_reaches_whoever_waits(error: Exception, raised: type[Tamis
         raise error
 
     async def play() -> None:
-        client = InProcessClient(EngineConfig(), broken_load)
+        client = ThreadClient(EngineConfig(), broken_load)
         with pytest.raises(raised, match=says.split(". ")[0]) as caught:
             await client.ready()
         assert type(caught.value) is raised
@@ -141,7 +142,7 @@ def test_a_load_is_cut_short_by_shutdown() -> None:
         raise AssertionError("nobody stopped the load")
 
     async def play() -> None:
-        client = InProcessClient(EngineConfig(), endless_load)
+        client = ThreadClient(EngineConfig(), endless_load)
         waiting = asyncio.create_task(client.ready())
         await asyncio.to_thread(started.wait)
         await client.shutdown()
@@ -159,7 +160,7 @@ def test_a_load_is_cut_short_by_shutdown() -> None:
     ],
 )
 def test_a_refusal_is_raised_and_the_next_request_works(bad: EngineRequest, raised: type[TamisError]) -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         with pytest.raises(raised) as caught:
             await collect(client, bad)
         assert type(caught.value) is raised
@@ -169,7 +170,7 @@ def test_a_refusal_is_raised_and_the_next_request_works(bad: EngineRequest, rais
 
 
 def test_a_full_queue_is_raised_with_its_retry_time() -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         streams = [client.generate(request(f"r{n}", max_tokens=FOREVER)) for n in range(9)]
         for stream in streams[:8]:
             await anext(stream)
@@ -206,7 +207,7 @@ async def leave_by_cancellation(stream: AsyncIterator[RequestDelta]) -> None:
 
 @pytest.mark.parametrize("leave", [leave_by_aclose, leave_by_cancellation])
 def test_whoever_leaves_frees_blocks_within_a_step(leave: Callable[[AsyncIterator[RequestDelta]], Any]) -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         await leave(client.generate(request(max_tokens=FOREVER)))
         # Commands are obeyed in order, between steps: the abort comes before this question.
         stats = await client.stats()
@@ -216,7 +217,7 @@ def test_whoever_leaves_frees_blocks_within_a_step(leave: Callable[[AsyncIterato
 
 
 def test_an_id_is_free_again_when_its_last_word_is_spoken() -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         stream = client.generate(request("a", max_tokens=FOREVER))
         await anext(stream)
         with pytest.raises(InvalidRequestError, match="'a' is already running"):
@@ -234,7 +235,7 @@ def test_a_failing_step_is_a_last_delta_and_the_next_request_works() -> None:
             self.fail_result = plan.step_id == 2
             return super().submit(plan)
 
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         last = (await collect(client, request("a", max_tokens=50)))[-1]
         assert last.finish_reason == "error"
         assert last.error is not None and "Failure" in last.error.message
@@ -253,7 +254,7 @@ def test_a_dead_engine_ends_every_stream_and_says_why() -> None:
             raise OSError("the device is gone")
 
     async def play() -> None:
-        client = InProcessClient(EngineConfig(), lambda progress: (BreaksForGood(INFO), INFO))
+        client = ThreadClient(EngineConfig(), lambda progress: (BreaksForGood(INFO), INFO))
         await client.ready()
         streams = [collect(client, request(f"r{n}", max_tokens=FOREVER)) for n in range(3)]
         answers = await asyncio.gather(*streams, return_exceptions=True)
@@ -270,16 +271,49 @@ def test_a_dead_engine_ends_every_stream_and_says_why() -> None:
 
 
 def test_shutdown_aborts_what_runs_and_refuses_new_requests() -> None:
-    async def scene(client: InProcessClient) -> None:
+    async def scene(client: ThreadClient) -> None:
         answer = asyncio.create_task(collect(client, request("a", max_tokens=FOREVER)))
         while (await client.stats()).num_running == 0:
             pass
         ending = asyncio.create_task(client.shutdown())
         while client.health().stage == "ready":
             await asyncio.sleep(0)
-        with pytest.raises(UnavailableError, match="shutting down"):
+        # The engine may have ended by now, and then says so itself.
+        with pytest.raises(UnavailableError, match="shutting down|shut down"):
             await collect(client, request("b"))
         assert (await answer)[-1].finish_reason == "abort"
         await ending
+
+    with_client(scene)
+
+
+def test_a_request_that_cannot_be_sent_leaves_its_id_free() -> None:
+    class Choosy(ThreadClient):
+        def _send(self, command: Command) -> None:
+            if isinstance(command, Add) and command.request.cache_salt is not None:
+                raise OverflowError("the wire cannot hold it")
+            super()._send(command)
+
+    async def play() -> None:
+        client = Choosy(EngineConfig(), load)
+        await client.ready()
+        unsendable = request("a")
+        unsendable.cache_salt = "x"
+        with pytest.raises(OverflowError, match="cannot hold it"):
+            await collect(client, unsendable)
+        assert tokens(await collect(client, request("a"))) == tokens_alone(request("a"), 1000)
+        await client.shutdown()
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def test_a_command_that_cannot_be_read_ends_every_stream() -> None:
+    async def scene(client: ThreadClient) -> None:
+        answer = asyncio.create_task(collect(client, request("a", max_tokens=FOREVER)))
+        while (await client.stats()).num_running == 0:
+            pass
+        client._commands.put(Unreadable("a command of 5 bytes cannot be read"))
+        with pytest.raises(EngineDeadError, match="5 bytes cannot be read"):
+            await answer
 
     with_client(scene)

@@ -1,4 +1,4 @@
-"""An engine on a thread of this process, behind the same client interface as one in its own process."""
+"""The smallest transport there is under an `EventClient`: a queue to a thread of this process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from queue import SimpleQueue
 from tamis.config import EngineConfig
 from tamis.engine.event_client import EventClient
 from tamis.engine.loop import Load, run_engine
-from tamis.engine.protocol import Command, Stop
+from tamis.engine.protocol import Command, Stop, Unreadable
 
 
-class InProcessClient(EventClient):
+class ThreadClient(EventClient):
     """`EngineClient` over a thread, which starts at once.
 
     Args:
@@ -23,7 +23,7 @@ class InProcessClient(EventClient):
 
     def __init__(self, config: EngineConfig, load: Load):
         super().__init__()
-        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._commands: SimpleQueue[Command | Unreadable] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=run_engine,
