@@ -64,8 +64,8 @@ def main() -> None:
     args = parser.parse_args()
     config = EngineConfig(model=str(resolve_model(args.model)), threads=args.threads, num_blocks_override=64)
     runner, _ = load_engine(config.replace(max_model_len=4096), lambda stage, percent: None)
-    shapes = {(p.shape[-2], p.shape[-1]) for p in runner.model.parameters() if p.dim() >= 2}
-    assert not broken_shapes(shapes, torch.float32), "the padded path is not invariant here"
+    shapes = {(p.shape[-2], p.shape[-1], p.dtype) for p in runner.model.parameters() if p.dim() >= 2}
+    assert not broken_shapes(shapes), "the padded path is not invariant here"
 
     tile, padded_rows = cpu.row_tile(), cpu.row_tile
     medians: dict[str, list[float]] = {"padded": [], "unpadded": []}
@@ -76,7 +76,7 @@ def main() -> None:
             times, step_id = decode_ms(runner, args.steps, step_id)
             medians[name].append(statistics.median(times))
     cpu.row_tile = lambda: 1
-    broken = broken_shapes(shapes, torch.float32)
+    broken = broken_shapes(shapes)
     cpu.row_tile = padded_rows
     runner.shutdown()
 

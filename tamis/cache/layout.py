@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-BLOCK_TOKENS = 128
+from tamis.config import BLOCK_TOKENS
+
 _ALIGNMENT_BYTES = 16
 _BITS = {"float32": 32, "bfloat16": 16, "fp8": 8, "nvfp4": 4}
 

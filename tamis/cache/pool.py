@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tamis.cache.layout import BLOCK_TOKENS, LaneSpan, RowLayout
+from tamis.cache.layout import LaneSpan, RowLayout
+from tamis.config import BLOCK_TOKENS
 from tamis.kernels.lane import Lane
 
 _DTYPES = {

@@ -129,7 +129,7 @@ class EngineCore:
 def _check(plan: StepPlan, output: StepOutput) -> None:
     """The runner must answer for what was asked, or the tokens of two requests could be mixed up unseen."""
     asked = {entry.request_id for entry in plan.scheduled if entry.samples}
-    if output.step_id != plan.step_id or output.sampled.keys() != asked:
+    if output.step_id != plan.step_id or output.sampled.keys() | output.failed.keys() != asked:
         raise RuntimeError(
             f"step {plan.step_id} samples for {sorted(asked)}, but the runner's answer is for step {output.step_id} "
             f"and {sorted(output.sampled)}"

@@ -99,13 +99,13 @@ class StepOutput(msgspec.Struct, kw_only=True):
 
     Attributes:
         step_id: of the plan.
-        sampled: request id → next token, for every scheduled request with `samples`.
-        execute_s: seconds the runner spent on the step.
+        sampled: request id → next token, for every scheduled request with `samples` that did not fail.
+        failed: request id → one sentence why there is no token; ends that request only.
     """
 
     step_id: int
     sampled: dict[str, SampledToken]
-    execute_s: float = 0.0
+    failed: dict[str, str] = {}
 
 
 class PendingStep(Protocol):

@@ -27,7 +27,7 @@ from tamis.engine.plan import SampledToken, StepOutput, StepPlan
 from tamis.engine.planned_step import PlannedStep
 from tamis.engine.request import Request, RequestState
 from tamis.engine.request_queue import RequestQueue
-from tamis.errors import InvalidRequestError, OverloadedError
+from tamis.errors import InvalidRequestError, OverloadedError, TamisError
 
 MAX_RETRY_AFTER_S = 60
 
@@ -253,7 +253,13 @@ class Scheduler:
                 continue
             request = step.requests[entry.request_id]
             request.num_in_flight -= 1
-            if request.state is not RequestState.FINISHED:
+            if request.state is RequestState.FINISHED:
+                continue
+            if entry.request_id in output.failed:
+                error = ErrorInfo.of(TamisError(output.failed[entry.request_id]))
+                self._finish(request)
+                deltas.append(RequestDelta(request_id=request.request_id, finish_reason="error", error=error))
+            else:
                 deltas.append(self._append(request, output.sampled[entry.request_id]))
         return deltas
 

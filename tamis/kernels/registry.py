@@ -90,15 +90,29 @@ def select(op: str, device: str, variant: str | None = None) -> Implementation:
     raise LookupError(f"no implementation of {op} for {device}, {variant}: {'; '.join(refused) or 'unknown op'}")
 
 
-def explain(device: str) -> list[dict[str, Any]]:
-    """One entry an op: {"op", "implementation", "source", "refused": {name: reason}} for a device's default variant."""
+def explain(device: str, variants: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Who serves each op on a device, and why the others do not.
+
+    Args:
+        device: "cpu" or "cuda".
+        variants: op → the variant that will be asked for, where it matters.
+
+    Returns:
+        One entry an op: {"op", "variant", "implementation", "source", "refused": {name: reason}}.
+    """
     out = []
     for op in dict.fromkeys(i.op for i in IMPLEMENTATIONS):
-        chosen = select(op, device)
-        refused = {
-            i.name: refusal(i, device, None)
-            for i in IMPLEMENTATIONS
-            if i.op == op and i is not chosen and refusal(i, device, None)
-        }
-        out.append({"op": op, "implementation": chosen.name, "source": chosen.source, "refused": refused})
+        variant = (variants or {}).get(op)
+        chosen = select(op, device, variant)
+        others = [i for i in IMPLEMENTATIONS if i.op == op and i is not chosen]
+        reasons = {i.name: refusal(i, device, variant) for i in others}
+        out.append(
+            {
+                "op": op,
+                "variant": variant,
+                "implementation": chosen.name,
+                "source": chosen.source,
+                "refused": {name: reason for name, reason in reasons.items() if reason},
+            }
+        )
     return out

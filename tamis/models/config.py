@@ -7,19 +7,24 @@ that this implementation does not compute is an error, never a shrug.
 
 from __future__ import annotations
 
-import copy
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tamis.config import BLOCK_TOKENS
 from tamis.errors import CheckpointError, ConfigError
-from tamis.models.config_keys import IGNORED, KNOWN, KNOWN_SPARSE
+from tamis.models.config_keys import IGNORED, KNOWN, KNOWN_ROPE, KNOWN_SPARSE
+from tamis.models.config_overrides import apply_overrides
+from tamis.models.config_reader import Reader, agreed
 
 ARCHITECTURES = ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForConditionalGeneration")
 TEXT_ARCHITECTURES = ("MiniMaxM3SparseForCausalLM", "MiniMaxM3VLForCausalLM", "MiniMaxM3VLTextModel")
 MODEL_TYPES = ("minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3")
+# Outer keys of these parts say nothing about the text model.
+_OTHER_PARTS = re.compile(r"vision|image|img|video|media|patch|projector|multimodal|mm_|audio|merged_hidden_size")
+_OUTER_TEXT_KEYS = ("tie_word_embeddings", "torch_dtype", "dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,249 +97,192 @@ def read_config(folder: Path, overrides: dict[str, Any] | None = None) -> M3Conf
 
 def parse_config(raw: dict[str, Any], overrides: dict[str, Any] | None = None) -> M3Config:
     """Turn a config.json object into an `M3Config`; see `read_config` for `overrides` and errors."""
-    raw = _override(copy.deepcopy(raw), overrides or {})
-    _check_architecture(raw)
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
+    outer = Reader(apply_overrides(raw, overrides or {}))
+    _check_architecture(outer)
+    if outer.get("quantization_config") is not None:
+        method = outer.child("quantization_config").get("quant_method")
         raise ConfigError(
             f"config.json has a quantization_config ({method!r}); bfloat16 and float32 weights are supported.",
             param="quantization_config",
             hint="Use the unquantised checkpoint of the same model.",
         )
-    text = raw.get("text_config", raw)
-    outer = (
-        {} if text is raw else {k: v for k, v in raw.items() if k in ("tie_word_embeddings", "torch_dtype", "dtype")}
-    )
-    return _parse_text({**outer, **text}, flat=text is raw)
+    if "text_config" not in outer.values:
+        _check_known(outer, KNOWN, but=_OTHER_PARTS)
+        return _parse_text(outer)
+    _check_known(outer, frozenset({"text_config", *_OUTER_TEXT_KEYS}), but=_OTHER_PARTS)
+    text = Reader(outer.get("text_config"), "text_config")
+    _check_known(text, KNOWN)
+    shared = {key: outer.get(key) for key in _OUTER_TEXT_KEYS if outer.get(key) is not None}
+    return _parse_text(Reader({**shared, **text.values}))
 
 
-def _check_architecture(raw: dict[str, Any]) -> None:
-    found = raw.get("architectures") or []
+def _check_architecture(outer: Reader) -> None:
+    found = outer.get("architectures") or []
+    if not isinstance(found, list):
+        raise outer.refuse("architectures", "a list of names")
     if any(a in ARCHITECTURES + TEXT_ARCHITECTURES for a in found):
         return
-    if not found and raw.get("model_type") in MODEL_TYPES:
+    if not found and outer.get("model_type") in MODEL_TYPES:
         return
+    named = ", ".join(map(str, found)) or outer.get("model_type") or "not named"
     raise ConfigError(
-        f"The checkpoint's architecture is {', '.join(found) or raw.get('model_type') or 'not named'}, but Tamis "
-        f"serves {', '.join(ARCHITECTURES)}.",
+        f"config.json has architectures = {named}, but Tamis serves {', '.join(ARCHITECTURES)}.",
         param="architectures",
         hint="Name a MiniMax-M3 or M3.1 checkpoint.",
     )
 
 
-def _override(raw: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Merge overrides, into `text_config` where the key lives there; null removes a key."""
-    for key, value in overrides.items():
-        target = raw
-        text = raw.get("text_config")
-        if isinstance(text, dict) and key not in ("text_config", "vision_config", "architectures", "model_type"):
-            target = text
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            target[key] = {k: v for k, v in {**target[key], **value}.items() if v is not None}
-        else:
-            target[key] = value
-        if key == "num_hidden_layers" and isinstance(value, int) and value > 0:
-            _fit_layer_lists(target, value)
-    return raw
-
-
-def _fit_layer_lists(text: dict[str, Any], num_layers: int) -> None:
-    """After a layer-count override, cut the per-layer lists, or repeat their last entry."""
-    sparse = text.get("sparse_attention_config")
-    for owner in (text, sparse if isinstance(sparse, dict) else {}):
-        for key in (
-            "layer_types",
-            "mlp_layer_types",
-            "moe_layer_freq",
-            "sparse_attention_freq",
-            "sparse_disable_index_value",
-        ):
-            entries = owner.get(key)
-            if isinstance(entries, list) and entries:
-                owner[key] = (entries + entries[-1:] * num_layers)[:num_layers]
-
-
-class _Reader:
-    """Typed access to a JSON object; every complaint names the key, the value and what was expected."""
-
-    def __init__(self, values: dict[str, Any]):
-        self.values = values
-
-    def number(self, key: str, kind: type, default: Any = None, *, low: float = 1) -> Any:
-        value = self.values.get(key, default)
-        if value is None:
-            raise ConfigError(f"config.json lacks {key}.", param=key)
-        ok = isinstance(value, int | float) and not isinstance(value, bool) and (kind is float or value == int(value))
-        if not ok or value < low:
-            raise ConfigError(f"config.json has {key} = {value!r}, but it must be at least {low:g}.", param=key)
-        return kind(value)
-
-    def only(self, key: str, default: Any, *allowed: Any) -> Any:
-        value = self.values.get(key, default)
-        if value not in allowed:
-            raise ConfigError(
-                f"config.json has {key} = {value!r}; the maths is known for {', '.join(map(repr, allowed))} only.",
-                param=key,
-            )
-        return value
-
-
-def _parse_text(text: dict[str, Any], *, flat: bool) -> M3Config:
-    sparse = text.get("sparse_attention_config") or {}
-    unknown = sorted(
-        [k for k, v in text.items() if k not in KNOWN | IGNORED and v is not None and not (flat and _outer_key(k))]
-        + [f"sparse_attention_config.{k}" for k, v in sparse.items() if k not in KNOWN_SPARSE and v is not None]
+def _check_known(read: Reader, known: frozenset[str], but: re.Pattern[str] | None = None) -> None:
+    """Refuse keys of which nobody here knows whether they change the maths."""
+    unknown = [
+        key
+        for key, value in read.values.items()
+        if value is not None and key not in known | IGNORED and not (but is not None and but.search(key))
+    ]
+    if not unknown:
+        return
+    parent = read.name("").removeprefix("text_config").strip(".")
+    override: dict[str, Any] = {unknown[0]: None}
+    if parent:
+        override = {parent: override}
+    raise ConfigError(
+        f"config.json has fields whose effect on the maths is not known here: {', '.join(map(read.name, unknown))}.",
+        param=unknown[0],
+        hint=f"If they change nothing, drop them: --hf-overrides '{json.dumps(override)}'.",
     )
-    if unknown:
-        raise ConfigError(
-            f"config.json has fields whose effect on the maths is not known here: {', '.join(unknown)}.",
-            param=unknown[0],
-            hint=f"If they change nothing, drop them: --hf-overrides '{{\"{unknown[0].split('.')[-1]}\": null}}'.",
-        )
-    read = _Reader(text)
-    read.only("scoring_func", "sigmoid", "sigmoid")
-    read.only("hidden_act", "swigluoai", "swigluoai", "silu")  # transformers rewrites the name, not the function
-    read.only("use_gemma_norm", True, True)
-    read.only("use_qk_norm", True, True)
-    read.only("qk_norm_type", "per_head", "per_head")
-    read.only("norm_topk_prob", True, True)
-    read.only("rope_scaling", None, None)
-    read.only("sliding_window", None, None)
+
+
+def _parse_text(read: Reader) -> M3Config:
+    read.only("scoring_func", "sigmoid")
+    read.only("hidden_act", "swigluoai", "silu")  # transformers rewrites the name, not the function
+    read.only("qk_norm_type", "per_head")
+    for key in ("use_gemma_norm", "use_qk_norm", "norm_topk_prob"):
+        read.only(key, True)
     for key in ("attention_bias", "mlp_bias", "attention_output_gate"):
-        read.only(key, False, False)
-    for key in ("n_group", "topk_group"):
-        read.only(key, 1, 1, None)
-    for key in ("n_shared_experts", "num_shared_experts"):
-        read.only(key, 1, 1)
+        read.only(key, False)
+    for key in ("n_group", "topk_group", "n_shared_experts", "num_shared_experts"):
+        read.only(key, 1)
+    for key in ("rope_scaling", "sliding_window"):
+        read.only(key)
+    read.only("rope_type", "default")
 
-    num_layers = read.number("num_hidden_layers", int)
-    num_heads = read.number("num_attention_heads", int)
-    num_kv_heads = read.number("num_key_value_heads", int)
+    num_layers = read.integer("num_hidden_layers")
+    num_heads = read.integer("num_attention_heads")
+    num_kv_heads = read.integer("num_key_value_heads")
     if num_heads % num_kv_heads:
-        raise ConfigError(
-            f"config.json has num_attention_heads = {num_heads}, not a multiple of its {num_kv_heads} KV heads.",
-            param="num_attention_heads",
-        )
-    head_dim = read.number("head_dim", int, 128)
+        raise read.refuse("num_attention_heads", f"a multiple of num_key_value_heads ({num_kv_heads})")
+    head_dim = read.integer("head_dim", 128)
     if head_dim % 16:
-        raise ConfigError(f"config.json has head_dim = {head_dim}, but rows need a multiple of 16.", param="head_dim")
-    rope_theta, rotary_dim = _rope(read, text, head_dim)
-    experts = text.get("num_local_experts", text.get("num_experts", text.get("n_routed_experts")))
-    read.values = {**text, "num_local_experts": experts if experts is not None else 128}
-    num_experts = read.number("num_local_experts", int)
-    top_k = read.number("num_experts_per_tok", int, 4)
+        raise read.refuse("head_dim", "a multiple of 16, as rows need it")
+    rope_theta, rotary_dim = _rope(read, head_dim)
+    experts = agreed(*((key, read.get(key)) for key in ("num_local_experts", "num_experts", "n_routed_experts")))
+    num_experts = Reader({"num_local_experts": experts}).integer("num_local_experts", 128)
+    top_k = read.integer("num_experts_per_tok", 4)
     if top_k > num_experts:
-        raise ConfigError(
-            f"config.json has num_experts_per_tok = {top_k}, more than its {num_experts} experts.",
-            param="num_experts_per_tok",
-        )
-    index = _index(text, sparse, num_kv_heads, num_layers)
-    moe_layers = _layer_flags(
-        num_layers,
-        ("mlp_layer_types", text.get("mlp_layer_types")),
-        "sparse",
-        "dense",
-        ("moe_layer_freq", text.get("moe_layer_freq")),
+        raise read.refuse("num_experts_per_tok", f"at most the number of experts ({num_experts})")
+    moe_layers = agreed(
+        ("mlp_layer_types", _layer_flags(read, "mlp_layer_types", num_layers, {"sparse": True, "dense": False})),
+        ("moe_layer_freq", _layer_flags(read, "moe_layer_freq", num_layers, {1: True, 0: False})),
     )
+    dtype = agreed(("dtype", read.get("dtype")), ("torch_dtype", read.get("torch_dtype"))) or "bfloat16"
+    if dtype not in ("bfloat16", "float32"):
+        raise ConfigError(f"config.json has dtype = {dtype!r}; weights must be bfloat16 or float32.", param="dtype")
     return M3Config(
-        vocab_size=read.number("vocab_size", int),
-        hidden_size=read.number("hidden_size", int),
+        vocab_size=read.integer("vocab_size"),
+        hidden_size=read.integer("hidden_size"),
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=read.number("rms_norm_eps", float, 1e-6, low=0),
+        rms_norm_eps=read.number("rms_norm_eps", 1e-6),
         rope_theta=rope_theta,
         rotary_dim=rotary_dim,
-        max_position_embeddings=read.number("max_position_embeddings", int, 524288),
-        tie_word_embeddings=bool(text.get("tie_word_embeddings", False)),
-        intermediate_size=read.number("intermediate_size", int),
-        dense_intermediate_size=read.number("dense_intermediate_size", int, 12288),
-        shared_intermediate_size=read.number("shared_intermediate_size", int, 3072),
+        max_position_embeddings=read.integer("max_position_embeddings", 524288),
+        tie_word_embeddings=read.boolean("tie_word_embeddings", False),
+        intermediate_size=read.integer("intermediate_size"),
+        dense_intermediate_size=read.integer("dense_intermediate_size", 12288),
+        shared_intermediate_size=read.integer("shared_intermediate_size", 3072),
         num_experts=num_experts,
         num_experts_per_tok=top_k,
-        routed_scaling_factor=read.number("routed_scaling_factor", float, 2.0, low=0),
-        use_routing_bias=bool(text.get("use_routing_bias", True)),
-        swiglu_alpha=read.number("swiglu_alpha", float, 1.702, low=0),
-        swiglu_limit=read.number("swiglu_limit", float, 7.0, low=0),
+        routed_scaling_factor=read.number("routed_scaling_factor", 2.0),
+        use_routing_bias=read.boolean("use_routing_bias", True),
+        swiglu_alpha=read.number("swiglu_alpha", 1.702),
+        swiglu_limit=read.number("swiglu_limit", 7.0),
         moe_layers=moe_layers if moe_layers is not None else (True,) * num_layers,
-        torch_dtype=_dtype(text),
-        **index,
+        torch_dtype=dtype,
+        **_index(read, num_kv_heads, num_layers),
     )
 
 
-def _outer_key(key: str) -> bool:
-    return key in (
-        "image_token_index",
-        "video_token_index",
-        "projector_hidden_size",
-        "vision_config",
-        "merged_hidden_size",
+def _rope(read: Reader, head_dim: int) -> tuple[float, int]:
+    """(theta, rotary dims). Several keys may state each; they must agree."""
+    rope = read.child("rope_parameters")
+    _check_known(rope, KNOWN_ROPE)
+    rope.only("rope_type", "default")
+    rope.only("type", "default")
+    theta = agreed(("rope_theta", read.get("rope_theta")), (rope.name("rope_theta"), rope.get("rope_theta")))
+    theta = Reader({"rope_theta": theta}).number("rope_theta", 5e6, low=1.0)
+    factors = [(r.name("partial_rotary_factor"), r) for r in (read, rope) if r.get("partial_rotary_factor") is not None]
+    stated = read.integer("rotary_dim") if read.get("rotary_dim") is not None else None
+    rotary_dim = agreed(
+        ("rotary_dim", stated),
+        *((f"{name} × head_dim", int(r.number("partial_rotary_factor") * head_dim)) for name, r in factors),
     )
-
-
-def _dtype(text: dict[str, Any]) -> str:
-    name = str(text.get("dtype") or text.get("torch_dtype") or "bfloat16")
-    if name not in ("bfloat16", "float32"):
-        raise ConfigError(f"config.json has dtype = {name!r}; weights must be bfloat16 or float32.", param="dtype")
-    return name
-
-
-def _rope(read: _Reader, text: dict[str, Any], head_dim: int) -> tuple[float, int]:
-    """(theta, rotary dims). Both spellings may state the dims; they must agree."""
-    parameters = text.get("rope_parameters") or {}
-    if parameters.get("rope_type", "default") != "default":
+    if rotary_dim is None:
+        rotary_dim = min(64, head_dim)
+    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise ConfigError(
-            f"config.json has rope_type = {parameters['rope_type']!r} in rope_parameters, but only 'default' is known.",
-            param="rope_parameters",
-        )
-    theta = parameters.get("rope_theta", text.get("rope_theta", 5_000_000.0))
-    factor = parameters.get("partial_rotary_factor", text.get("partial_rotary_factor"))
-    stated = text.get("rotary_dim")
-    from_factor = None if factor is None else int(head_dim * factor)
-    if stated is not None and from_factor is not None and stated != from_factor:
-        raise ConfigError(
-            f"config.json has rotary_dim = {stated}, but partial_rotary_factor = {factor} of head_dim {head_dim} "
-            f"gives {from_factor}.",
-            param="rotary_dim",
-            hint="Set the right one with --hf-overrides.",
-        )
-    rotary_dim = stated if stated is not None else from_factor if from_factor is not None else min(64, head_dim)
-    if not isinstance(rotary_dim, int) or rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
-        raise ConfigError(
-            f"config.json has rotary_dim = {rotary_dim!r}, but it must be even and at most head_dim ({head_dim}).",
+            f"config.json has rotary_dim = {rotary_dim}, but it must be even and at most head_dim ({head_dim}).",
             param="rotary_dim",
         )
-    return float(theta), rotary_dim
+    return theta, rotary_dim
 
 
-def _layer_flags(
-    num_layers: int, names: tuple[str, list[Any] | None], on: str, off: str, frequencies: tuple[str, list[Any] | None]
-) -> tuple[bool, ...] | None:
-    """Per-layer booleans from (key, list of names) or, in M3's own spelling, (key, list of 0/1); None if neither."""
-    key, entries = names if names[1] is not None else frequencies
-    values: dict[Any, bool] = {on: True, off: False} if names[1] is not None else {1: True, 0: False}
+def _layer_flags(read: Reader, key: str, num_layers: int, values: dict[Any, bool]) -> tuple[bool, ...] | None:
+    """Per-layer booleans of a list of names or of 0/1; None when it is not there."""
+    entries = read.get(key)
     if entries is None:
         return None
     if not isinstance(entries, list) or len(entries) != num_layers:
-        size = len(entries) if isinstance(entries, list) else repr(entries)
-        raise ConfigError(f"config.json has {size} entries in {key}, but {num_layers} layers.", param=key)
+        raise read.refuse(key, f"a list of {num_layers} entries, one a layer")
     bad = [e for e in entries if isinstance(e, list | dict) or e not in values]
     if bad:
         raise ConfigError(
-            f"config.json has {bad[0]!r} in {key}, but entries must be one of {', '.join(map(repr, values))}.",
+            f"config.json has {bad[0]!r} in {read.name(key)}, but entries must be {', '.join(map(repr, values))}.",
             param=key,
         )
     return tuple(values[e] for e in entries)
 
 
-def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_layers: int) -> dict[str, Any]:
+def _index(read: Reader, num_kv_heads: int, num_layers: int) -> dict[str, Any]:
     """The index branch, from nested or flat keys."""
-    merged = _Reader(
+    sparse = read.child("sparse_attention_config")
+    _check_known(sparse, KNOWN_SPARSE)
+    sparse.only("sparse_score_type", "max")
+    sparse.only("use_sparse_attention", True)
+    names = {"minimax_m3_sparse": True, "full_attention": False}
+    flags = agreed(
+        ("layer_types", _layer_flags(read, "layer_types", num_layers, names)),
+        ("sparse_attention_freq", _layer_flags(sparse, "sparse_attention_freq", num_layers, {1: True, 0: False})),
+    )
+    if flags is None and sparse.values:
+        # Dense attention on an MSA model is another function: never a default.
+        raise ConfigError(
+            "config.json has a sparse_attention_config without sparse_attention_freq: which layers are sparse is open.",
+            param="sparse_attention_freq",
+            hint="Add it (0 or 1 a layer), or layer_types.",
+        )
+    flags = flags if flags is not None else (False,) * num_layers
+    disabled = _layer_flags(sparse, "sparse_disable_index_value", num_layers, {1: True, 0: False})
+    if disabled is not None and any(s and not d for s, d in zip(flags, disabled, strict=True)):
+        raise ConfigError(
+            "config.json enables an index value branch (sparse_disable_index_value is 0 on a sparse layer), which is "
+            "not part of this model.",
+            param="sparse_disable_index_value",
+        )
+    index = Reader(
         {
-            flat: sparse.get(nested, text.get(flat))
+            flat: agreed((flat, read.get(flat)), (sparse.name(nested), sparse.get(nested)))
             for flat, nested in {
                 "index_n_heads": "sparse_num_index_heads",
                 "index_head_dim": "sparse_index_dim",
@@ -343,48 +291,20 @@ def _index(text: dict[str, Any], sparse: dict[str, Any], num_kv_heads: int, num_
                 "index_init_blocks": "sparse_init_block",
                 "index_local_blocks": "sparse_local_block",
             }.items()
-            if sparse.get(nested, text.get(flat)) is not None
         }
     )
-    flags = (
-        _layer_flags(
-            num_layers,
-            ("layer_types", text.get("layer_types")),
-            "minimax_m3_sparse",
-            "full_attention",
-            ("sparse_attention_freq", sparse.get("sparse_attention_freq")),
-        )
-        or (False,) * num_layers
-    )
-    _Reader(sparse).only("sparse_score_type", "max", "max")
-    _Reader(sparse).only("use_sparse_attention", True, True)
-    merged.only("index_block_size", BLOCK_TOKENS, BLOCK_TOKENS)
-    disable_value = sparse.get("sparse_disable_index_value")
-    if isinstance(disable_value, list) and any(s and not d for s, d in zip(flags, disable_value, strict=False)):
-        raise ConfigError(
-            "config.json enables an index value branch (sparse_disable_index_value is 0 on a sparse layer), which is "
-            "not part of this model.",
-            param="sparse_disable_index_value",
-        )
-    heads = merged.number("index_n_heads", int, num_kv_heads)
+    index.only("index_block_size", BLOCK_TOKENS)
+    heads = index.integer("index_n_heads", num_kv_heads)
     if any(flags) and heads != num_kv_heads:
-        raise ConfigError(
-            f"config.json has index_n_heads = {heads}, but each of the {num_kv_heads} KV heads needs one.",
-            param="index_n_heads",
-        )
-    dim = merged.number("index_head_dim", int, 128)
-    topk = merged.number("index_topk_blocks", int, 16)
-    init = merged.number("index_init_blocks", int, 0, low=0)
-    local = merged.number("index_local_blocks", int, 1, low=0)
+        raise index.refuse("index_n_heads", f"the number of KV heads ({num_kv_heads}), one each")
+    dim = index.integer("index_head_dim", 128)
     if dim % 16:
-        raise ConfigError(
-            f"config.json has index_head_dim = {dim}, but rows need a multiple of 16.", param="index_head_dim"
-        )
+        raise index.refuse("index_head_dim", "a multiple of 16, as rows need it")
+    topk = index.integer("index_topk_blocks", 16)
+    init = index.integer("index_init_blocks", 0, low=0)
+    local = index.integer("index_local_blocks", 1, low=0)
     if init + local > topk:
-        raise ConfigError(
-            f"config.json has index_topk_blocks = {topk}, under the {init} first and {local} last blocks it forces.",
-            param="index_topk_blocks",
-        )
+        raise index.refuse("index_topk_blocks", f"at least the {init} first and {local} last blocks that are forced in")
     return {
         "sparse_layers": flags,
         "index_num_heads": heads,

@@ -13,13 +13,13 @@ IGNORED = frozenset({
     "output_router_logits", "pad_token_id", "prefix", "problem_type", "pruned_heads", "return_dict",
     "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "task_specific_params", "tie_encoder_decoder",
     "tokenizer_class", "torch_dtype", "transformers_version", "use_cache", "num_mtp_modules",
-    "mtp_transformer_layers", "initializer_factor", "rope_type", "num_nextn_predict_layers",
+    "mtp_transformer_layers", "initializer_factor", "num_nextn_predict_layers",
 })
 
 # Keys of the text config that are read and checked.
 KNOWN = frozenset({
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "rms_norm_eps", "rope_theta", "rotary_dim", "partial_rotary_factor", "rope_parameters", "rope_scaling",
+    "rms_norm_eps", "rope_theta", "rotary_dim", "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_type",
     "max_position_embeddings", "tie_word_embeddings", "intermediate_size", "dense_intermediate_size",
     "shared_intermediate_size", "num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok",
     "n_shared_experts", "num_shared_experts", "routed_scaling_factor", "scoring_func", "use_routing_bias",
@@ -35,3 +35,6 @@ KNOWN_SPARSE = frozenset({
     "sparse_score_type", "sparse_init_block", "sparse_local_block", "sparse_attention_freq",
     "sparse_disable_index_value",
 })
+
+# Keys of `rope_parameters` that are read and checked.
+KNOWN_ROPE = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})

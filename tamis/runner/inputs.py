@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections import Counter
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from tamis.attention.plan import Segment, StepTables
+from tamis.config import BLOCK_TOKENS
 from tamis.engine.plan import NewRequest, ScheduledRequest, StepPlan
 from tamis.engine.sampling_params import SamplingParams
-
-BLOCK_TOKENS = 128
 
 
 @dataclass
@@ -24,6 +25,7 @@ class RequestState:
         num_computed_tokens: tokens whose rows are written.
         block_ids: block table.
         sampling, stop_token_ids: see `NewRequest`.
+        output_counts: token id → how often it stands in the output; kept up to date by `append`.
     """
 
     token_ids: list[int]
@@ -32,11 +34,25 @@ class RequestState:
     block_ids: list[int]
     sampling: SamplingParams
     stop_token_ids: list[int]
+    output_counts: Counter[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.output_counts = Counter(self.token_ids[self.num_prompt_tokens :])
 
     @property
-    def output_token_ids(self) -> list[int]:
-        """What was generated so far."""
-        return self.token_ids[self.num_prompt_tokens :]
+    def num_output_tokens(self) -> int:
+        """How many tokens were generated so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @functools.cached_property
+    def prompt_tokens(self) -> frozenset[int]:
+        """The prompt's distinct tokens."""
+        return frozenset(self.token_ids[: self.num_prompt_tokens])
+
+    def append(self, token_id: int) -> None:
+        """Take in a sampled token."""
+        self.token_ids.append(token_id)
+        self.output_counts[token_id] += 1
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from tamis.cache.layout import BLOCK_TOKENS, RowLayout, row_layout
+from tamis.cache.layout import RowLayout, row_layout
 from tamis.cache.pool import RowPool
-from tamis.config import EngineConfig
+from tamis.config import BLOCK_TOKENS, EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.errors import ConfigError
 from tamis.kernels import linear
@@ -65,7 +65,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
         plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
     progress("warming_up", 0)
     pool = RowPool(layout, plan.num_blocks, device, contract)
-    invariance = _check_invariance(model, model_config, dtype, device)
+    invariance = _check_invariance(model, model_config, device)
     progress("warming_up", 100)
     pool_tokens = (plan.num_blocks - 1) * BLOCK_TOKENS
     info = EngineInfo(
@@ -89,11 +89,23 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
             "pool": f"{plan.num_blocks - 1:,} blocks = {pool_tokens:,} tokens, "
             f"{pool_tokens / plan.max_model_len:.1f} full contexts ({plan.reason})",
             "context": f"{plan.max_model_len:,} tokens",
-            "kernels": ", ".join(sorted({f"{e['implementation']}" for e in explain(device.type)})),
+            "kernels": _kernels(device.type, (kv_format, index_format), contract),
             "same tokens whatever the load": invariance,
         },
     )
     return ModelRunner(model, pool), info
+
+
+def _kernels(device: str, formats: tuple[str, str], contract: str) -> str:
+    """Which implementations serve, with the ops of all but the most common one named, and why others do not."""
+    entries = explain(device, {"nvfp4": contract})
+    if "nvfp4" not in formats:
+        entries = [e for e in entries if e["op"] != "nvfp4"]
+    by_name: dict[str, list[str]] = {}
+    for entry in entries:
+        why = "".join(f" ({name} {reason})" for name, reason in entry["refused"].items())
+        by_name.setdefault(entry["implementation"], []).append(entry["op"] + why)
+    return "; ".join(f"{name}: {', '.join(ops)}" for name, ops in sorted(by_name.items()))
 
 
 def _device(config: EngineConfig) -> torch.device:
@@ -155,18 +167,19 @@ def _plan_pool(
     )
 
 
-def _check_invariance(model: M3ForCausalLM, config: M3Config, dtype: torch.dtype, device: torch.device) -> str:
+def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.device) -> str:
     """Try the machine's BLAS on every product's shape; with one thread, if it fails with several. Says the outcome."""
     if device.type != "cpu":
         return "not promised on a GPU yet"
     matrices: list[torch.Tensor] = [p for p in model.parameters() if p.dim() >= 2]
     matrices += [m.fused_weight for m in model.modules() if isinstance(m, SelfAttention) and m.fused_weight is not None]
-    shapes = {(m.shape[-2], m.shape[-1]) for m in matrices}
-    attention = {(128, config.head_dim), (config.head_dim, 128), (2048, config.index_head_dim)}
+    # Shapes by the dtype they are multiplied in: the router and attention are fp32 whatever the model is.
+    shapes = {(m.shape[-2], m.shape[-1], m.dtype) for m in matrices}
+    shapes |= {(n, k, torch.float32) for n, k in ((128, config.head_dim), (config.head_dim, 128))}
+    shapes.add((2048, config.index_head_dim, torch.float32))
 
-    def broken() -> list[tuple[int, int]]:
-        weights = linear.broken_shapes(shapes, dtype)
-        return weights + linear.broken_shapes(attention, torch.float32)
+    def broken() -> list[tuple[int, int, torch.dtype]]:
+        return linear.broken_shapes(shapes)
 
     if not broken():
         return "yes (checked on every matrix shape)"
@@ -174,4 +187,4 @@ def _check_invariance(model: M3ForCausalLM, config: M3Config, dtype: torch.dtype
     failing = broken()
     if not failing:
         return "yes, with one thread (this BLAS breaks it with more)"
-    return f"no: this BLAS lets rows depend on each other at {failing[:3]}"
+    return f"no: this BLAS lets rows depend on each other at {[shape[:2] for shape in failing[:3]]}"

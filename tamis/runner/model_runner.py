@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -39,21 +38,27 @@ class ModelRunner:
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Run one step and return its tokens."""
-        start = time.perf_counter()
         self.states.apply(plan)
         if not plan.scheduled:
             return StepOutput(step_id=plan.step_id, sampled={})
         with torch.inference_mode():
             inputs = self.states.inputs(plan.scheduled, self.device)
             logits = self.forward(inputs)
-            states = [self.states[r] for r in inputs.sampled_ids]
-            tokens = sample(logits, states) if states else []
+            finite = torch.isfinite(logits).all(dim=-1).tolist()
+            # A row without probabilities ends its own request, not its neighbours'.
+            ids = [r for r, is_finite in zip(inputs.sampled_ids, finite, strict=True) if is_finite]
+            states = [self.states[r] for r in ids]
+            tokens = sample(logits if all(finite) else logits[finite], states) if ids else []
         for state, token in zip(states, tokens, strict=True):
-            state.token_ids.append(token.token_id)
+            state.append(token.token_id)
         return StepOutput(
             step_id=plan.step_id,
-            sampled=dict(zip(inputs.sampled_ids, tokens, strict=True)),
-            execute_s=time.perf_counter() - start,
+            sampled=dict(zip(ids, tokens, strict=True)),
+            failed={
+                r: f"The model's logits after token {len(self.states[r].token_ids)} are not finite numbers."
+                for r in inputs.sampled_ids
+                if r not in ids
+            },
         )
 
     def forward(self, inputs: StepInputs) -> torch.Tensor:

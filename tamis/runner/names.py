@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tamis.models.config import M3Config
 from tamis.models.m3 import M3ForCausalLM
 
 # Parts of a multimodal checkpoint that the text model does not read.
@@ -73,7 +72,7 @@ def _split_parameter(name: str, data: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield name, data
 
 
-def sources(shapes: dict[str, tuple[int, ...]], config: M3Config) -> Iterator[tuple[str, Source]]:
+def sources(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, Source]]:
     """(canonical name, source) for every tensor of a checkpoint; a fused tensor yields several.
 
     A name that fits no pattern is yielded as it is, so that it turns up as surplus.

@@ -46,15 +46,15 @@ def _adjust(row: Tensor, state: RequestState) -> None:
     if params.logit_bias:
         ids = torch.tensor(list(params.logit_bias), device=row.device)
         row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
-    output = state.output_token_ids
     if params.repetition_penalty != 1.0:
-        seen = torch.tensor(sorted(set(state.token_ids)), device=row.device)
+        seen = torch.tensor([*(state.prompt_tokens | state.output_counts.keys())], device=row.device)
         value = row[seen]
         row[seen] = torch.where(value > 0, value / params.repetition_penalty, value * params.repetition_penalty)
-    if output and (params.frequency_penalty or params.presence_penalty):
-        ids, counts = torch.unique(torch.tensor(output, device=row.device), return_counts=True)
+    if state.output_counts and (params.frequency_penalty or params.presence_penalty):
+        ids = torch.tensor([*state.output_counts], device=row.device)
+        counts = torch.tensor([*state.output_counts.values()], device=row.device)
         row[ids] -= params.frequency_penalty * counts + params.presence_penalty
-    if len(output) < params.min_tokens and state.stop_token_ids:
+    if state.num_output_tokens < params.min_tokens and state.stop_token_ids:
         # Finite: a request may bar every token, and a row of infinities has no probabilities.
         row[torch.tensor(state.stop_token_ids, device=row.device)] = torch.finfo(row.dtype).min
     if params.barred_token_ids:

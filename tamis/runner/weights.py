@@ -16,6 +16,7 @@ from tamis.models.m3 import M3ForCausalLM
 from tamis.runner.names import Source, destinations, sources
 
 _LISTED_NAMES = 8
+_DTYPES = ("BF16", "F16", "F32")
 Progress = Callable[[str, int], None]
 
 
@@ -52,15 +53,16 @@ def load_weights(model: M3ForCausalLM, folder: Path, progress: Progress) -> None
     """
     files = _shards(folder)
     shapes: dict[str, tuple[int, ...]] = {}
+    dtypes: dict[str, str] = {}
     owner: dict[str, Path] = {}
     for file in files:
-        for name, shape in _read_shapes(file).items():
+        for name, (shape, dtype) in _read_header(file).items():
             if name in owner:
                 raise CheckpointError(f"Tensor {name} stands in both {owner[name].name} and {file.name} of {folder}.")
-            shapes[name], owner[name] = shape, file
+            shapes[name], dtypes[name], owner[name] = shape, dtype, file
     targets = destinations(model)
-    found = dict(sources(shapes, model.config))
-    _check(folder, {n: tuple(t.shape) for n, t in targets.items()}, found)
+    found = _by_canonical_name(folder, shapes)
+    _check(folder, {n: tuple(t.shape) for n, t in targets.items()}, found, dtypes)
 
     by_file: dict[Path, dict[str, list[tuple[str, Source]]]] = {}
     for canonical, source in found.items():
@@ -101,18 +103,40 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / n for n in names]
 
 
-def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+def _read_header(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Tensor name → (shape, safetensors dtype)."""
     try:
         with safe_open(file, framework="pt") as shard:
-            return {name: tuple(shard.get_slice(name).get_shape()) for name in shard.keys()}  # noqa: SIM118
+            slices = {name: shard.get_slice(name) for name in shard.keys()}  # noqa: SIM118
+            return {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{file} is truncated or not a safetensors file ({error}).", hint="Download or copy it again."
         ) from None
 
 
-def _check(folder: Path, expected: dict[str, tuple[int, ...]], found: dict[str, Source]) -> None:
+def _by_canonical_name(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for canonical, source in sources(shapes):
+        if canonical in found:
+            raise CheckpointError(
+                f"{folder} holds {canonical} twice, as {found[canonical].name} and as {source.name}.",
+                hint="Keep one of the two namings.",
+            )
+        found[canonical] = source
+    return found
+
+
+def _check(
+    folder: Path, expected: dict[str, tuple[int, ...]], found: dict[str, Source], dtypes: dict[str, str]
+) -> None:
     problems = []
+    # A quantised tensor of the right shape would load as if its codes were values.
+    other_dtypes = [
+        f"{source.name} is {dtypes[source.name]}"
+        for name, source in found.items()
+        if name in expected and dtypes[source.name] not in _DTYPES
+    ]
     missing = [name for name in expected if name not in found]
     surplus = [source.name for name, source in found.items() if name not in expected]
     misshapen = [
@@ -126,6 +150,9 @@ def _check(folder: Path, expected: dict[str, tuple[int, ...]], found: dict[str, 
         problems.append(f"{len(surplus)} surplus ({_names(dict.fromkeys(surplus))})")
     if misshapen:
         problems.append(f"{len(misshapen)} misshapen ({_names(misshapen)})")
+    if other_dtypes:
+        listed = _names(dict.fromkeys(other_dtypes))
+        problems.append(f"{len(other_dtypes)} of a dtype other than {', '.join(_DTYPES)} ({listed})")
     if problems:
         raise CheckpointError(
             f"The tensors of {folder} do not fit its config.json: {'; '.join(problems)}.",

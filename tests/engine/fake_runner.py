@@ -247,7 +247,7 @@ class FakeRunner:
         for entry in plan.scheduled:
             if entry.samples:
                 sampled[entry.request_id] = self._sample_one(entry)
-        return StepOutput(step_id=plan.step_id, sampled=sampled, execute_s=0.001)
+        return StepOutput(step_id=plan.step_id, sampled=sampled)
 
     def _sample_one(self, entry: ScheduledRequest) -> SampledToken:
         held = self.held[entry.request_id]

@@ -36,6 +36,12 @@ def test_the_native_codec_serves_the_exact_contract_only():
     assert registry.select("nvfp4", "cuda", "exact").name == "torch"
 
 
+def test_explain_speaks_of_the_variant_that_will_be_asked_for():
+    entry = next(e for e in registry.explain("cpu", {"nvfp4": "e4m3"}) if e["op"] == "nvfp4")
+    assert entry["implementation"] == "torch"
+    assert entry["refused"] == {"native": "computes exact only"}
+
+
 def test_an_unknown_op_is_refused_by_name():
     with pytest.raises(LookupError, match="warp_drive"):
         registry.select("warp_drive", "cpu")

@@ -116,6 +116,15 @@ def misshape(tensors):
     tensors["model.layers.1.self_attn.q_proj.weight"] = torch.zeros(5, 48)
 
 
+def quantise(tensors):
+    name = "model.layers.1.self_attn.q_proj.weight"
+    tensors[name] = (tensors[name] * 50).to(torch.int8)
+
+
+def name_twice(tensors):
+    tensors["language_model.lm_head.weight"] = tensors["lm_head.weight"].clone()
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -125,9 +134,11 @@ def misshape(tensors):
         ),
         (lambda t: t.pop("model.layers.2.mlp.experts.down_proj"), r"4 missing .*experts\.0\.w2"),
         (lambda t: t.update(bonus=torch.zeros(1)), r"1 surplus \(bonus\)"),
+        (quantise, r"1 of a dtype other than BF16, F16, F32 \(model\.layers\.1\.self_attn\.q_proj\.weight is I8\)"),
+        (name_twice, r"holds language_model\.lm_head\.weight twice, as .*lm_head\.weight and as .*lm_head\.weight"),
         (misshape, r"1 misshapen \(model\.layers\.1\.self_attn\.q_proj\.weight is \[5, 48\], expected \[128, 48\]\)"),
     ],
-    ids=["missing", "missing-fused-expert", "surplus", "misshapen"],
+    ids=["missing", "missing-fused-expert", "surplus", "int8", "both-names", "misshapen"],
 )
 def test_tensors_that_do_not_fit_are_named(fused, tmp_path, change, message):
     folder = copy(fused[0], tmp_path)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tamis.kernels.block_partial import Merge, softmax_partial
 from tamis.kernels.lane import Lane
-from tamis.kernels.linear import ROW_TILE
+from tamis.kernels.linear import row_tile
 
 _TILE_ROWS = 4096
 
@@ -52,13 +52,13 @@ def _tile(q: Tensor, k_lane: Lane, v_lane: Lane, block_table: Tensor, positions:
         visible = (positions[start:] - b * 128 + 1).clamp(max=128)
         rows = query[:, start:].flatten(1, 2)
         count = rows.shape[1]
-        rows = torch.nn.functional.pad(rows, (0, 0, 0, -count % ROW_TILE))
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, -count % row_tile()))
         keys, values = k_lane.read(block_table[b]), v_lane.read(block_table[b])
         values[:, int(visible[-1]) :] = 0.0  # unwritten slots may hold NaN
         rows_visible = visible.repeat_interleave(group)
         scores = torch.bmm(rows, keys.transpose(1, 2))[:, :count] * scale
         weights, peak, mass = softmax_partial(scores, rows_visible)
-        weights = torch.nn.functional.pad(weights, (0, 0, 0, -count % ROW_TILE))
+        weights = torch.nn.functional.pad(weights, (0, 0, 0, -count % row_tile()))
         out = torch.bmm(weights, values)[:, :count]
         merge.add(
             slice(start, None),
