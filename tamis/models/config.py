@@ -70,11 +70,6 @@ class M3Config:
     local_blocks: int
     torch_dtype: str
 
-    @property
-    def group_size(self) -> int:
-        """Query heads of one KV head."""
-        return self.num_heads // self.num_kv_heads
-
 
 def read_config(folder: Path, overrides: dict[str, Any] | None = None) -> M3Config:
     """Read `folder`/config.json, merge `overrides` into it and check it.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tamis.cli import health_checks
 from tamis.kernels import cpu_extension, nvfp4
 
 EXTENSION = cpu_extension.load()
@@ -100,3 +101,8 @@ def test_a_missing_extension_is_a_reason_and_not_an_exception() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout == "None Tamis was installed without its C++ extension.\n"
+
+
+def test_where_there_is_a_compiler_there_is_an_extension() -> None:
+    # The install goes on without it when C++ does not compile: that must not pass unseen where it could.
+    assert cpu_extension.load().module is not None or health_checks.compiler().status != "ok"

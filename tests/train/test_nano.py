@@ -20,6 +20,9 @@ from tamis.train.attention import TrainAttention
 from tamis.train.nano import run
 from tamis.train.presets import TOY
 
+# A whole training run, slow when other processes share the cores.
+pytestmark = pytest.mark.timeout(400)
+
 PRESET = dataclasses.replace(TOY, steps=30)
 
 
