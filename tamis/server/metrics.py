@@ -91,7 +91,7 @@ class EngineCollector(Collector):
         yield self._count("vllm:prefix_cache_queries", "Prompt tokens looked up.", stats.prefix_queries_tokens)
         yield self._count("vllm:prefix_cache_hits", "Prompt tokens found.", stats.prefix_hits_tokens)
         yield self._count("vllm:num_preemptions", "Requests preempted.", stats.preemptions)
-        yield self._count("vllm:prompt_tokens", "Prompt tokens of admitted requests, cached ones included.", stats.prompt_tokens)
+        yield self._count("vllm:prompt_tokens", "Tokens of admitted prompts, cached ones too.", stats.prompt_tokens)
         yield self._count("vllm:generation_tokens", "Tokens generated.", stats.generation_tokens)
         yield self._count("tamis:engine_steps", "Engine steps.", stats.steps)
 
