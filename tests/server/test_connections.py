@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -174,10 +174,45 @@ def test_a_client_that_goes_away_inside_its_body_is_forgotten(folder: Path, sent
     with_server(folder, test)
 
 
-def test_garbage_instead_of_http_does_not_hurt(folder: Path) -> None:
+GARBAGE = {
+    "no-http": b"\x16\x03\x01\x02\x00garbage\r\n\r\n",
+    "negative-length": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    "no-host": b"GET /health HTTP/1.1\r\n\r\n",
+    "bad-chunk": (
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("sent", GARBAGE.values(), ids=GARBAGE.keys())
+def test_garbage_instead_of_http_is_answered_with_an_error_object(folder: Path, sent: bytes) -> None:
     async def test(server: Harness) -> None:
-        with socket.create_connection(("127.0.0.1", server.http.base_url.port)) as connection:
-            connection.sendall(b"\x16\x03\x01\x02\x00garbage\r\n\r\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.http.base_url.port)
+        writer.write(sent)
+        head, body = (await reader.read()).split(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(body)["error"]["code"] == "invalid_http"
+        writer.close()
         assert (await server.chat()).status_code == 200
 
     with_server(folder, test)
+
+
+def test_garbage_under_an_answer_ends_the_connection_and_is_no_failure(folder: Path) -> None:
+    async def test(server: Harness) -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.http.base_url.port)
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n" + b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+        )
+        assert b"413" in await reader.readline()
+        writer.write(b"zz\r\n")
+        assert (await reader.read()).endswith(b"}")
+        writer.close()
+        assert failures == []
+        assert (await server.chat()).status_code == 200
+
+    with_server(folder, test, ServerConfig(port=0, max_body_bytes=100_000))
