@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from typing import Any
 
 import msgspec
@@ -14,17 +16,22 @@ from tamis.server.disconnect import ClientGone
 MAX_DEPTH = 64
 # Parsing a body of this size takes about a millisecond; longer ones are parsed off the event loop.
 _OFF_LOOP_BYTES = 64 * 1024
+# Each escape as a whole, so that neither pairs nor escaped backslashes are taken for what group 1 is: half of a pair.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 
 async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
     """Read and parse the body of `request`, which must be a JSON object.
 
     Returns plain values: dict, list, str, int (within 64 bits), float (finite), bool, None; nested at most
-    `MAX_DEPTH` deep.
+    `MAX_DEPTH` deep, no key twice in an object.
 
     Raises:
         RequestTooLargeError: more than `max_bytes`, known from Content-Length or as soon as the limit is passed.
-        InvalidRequestError: wrong content type, invalid UTF-8, malformed JSON, too deep, not an object.
+        InvalidRequestError: wrong content type, a compressed body, invalid UTF-8, malformed JSON, too deep, not an
+            object, a key that stands twice.
         ClientGone: the client went away before the body was complete.
     """
     _check_content_type(request)
@@ -48,6 +55,7 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
         kind = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
         raise InvalidRequestError(f"The body is {kind}, but must be a JSON object.", code="invalid_json")
     _check_values(value)
+    _check_keys(body)
     return value
 
 
@@ -63,6 +71,13 @@ def _check_content_type(request: Request) -> None:
     if charset not in ("", "utf-8", "utf8"):
         raise InvalidRequestError(
             f"Content-Type has charset {charset[:40]!r}, but JSON must be utf-8.", code="invalid_content_type"
+        )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise InvalidRequestError(
+            f"Content-Encoding is {encoding[:40]!r}, but bodies are taken as they are.",
+            code="invalid_content_encoding",
+            hint="Send the body uncompressed.",
         )
 
 
@@ -102,8 +117,32 @@ def _malformed(body: bytes, error: Exception) -> InvalidRequestError:
         return InvalidRequestError(
             f"The body is not valid UTF-8: byte 0x{byte:02x} at position {utf8.start}.", code="invalid_utf8"
         )
+    if half := next((escape for escape in _ESCAPES.finditer(body) if escape[1]), None):
+        return InvalidRequestError(
+            f"The body is not valid JSON: {half[0].decode()} at byte {half.start()} is half of a surrogate pair.",
+            code="invalid_json",
+            hint="Send well-formed Unicode.",
+        )
     reason = str(error).removeprefix("JSON is malformed: ")
     return InvalidRequestError(f"The body is not valid JSON: {reason}.", code="invalid_json")
+
+
+def _check_keys(body: bytes) -> None:
+    """Refuse an object that has a key twice: whichever value was taken, the other would be dropped without a word."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) > 1 and len(dict(pairs)) < len(pairs):
+            seen: set[str] = set()
+            # add returns None, so the first key that was there already is found.
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise InvalidRequestError(
+                f"The body has the key {twice[:80]!r} twice in one object.",
+                param=twice[:80],
+                code="invalid_json",
+                hint="Leave one of them out.",
+            )
+
+    json.loads(body, object_pairs_hook=check)
 
 
 def _check_values(root: dict[str, Any]) -> None:

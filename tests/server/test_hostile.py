@@ -40,10 +40,11 @@ CHAT_CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "min_tokens-over-max": ({"min_tokens": 9, "max_tokens": 3}, 400, ["min_tokens", "9", "3"]),
     "stop-17": ({"stop": ["x"] * 17}, 400, ["stop", "17", "at most 16"]),
     "stop-empty-string": ({"stop": [""]}, 400, ["stop", "non-empty"]),
-    "top_logprobs-21": ({"logprobs": True, "top_logprobs": 21}, 400, ["logprobs", "21", "0 to 20"]),
+    "top_logprobs-21": ({"logprobs": True, "top_logprobs": 21}, 400, ["top_logprobs is 21", "0 to 20"]),
     "top_logprobs-without": ({"top_logprobs": 2}, 400, ["top_logprobs is 2", "logprobs"]),
     "logit_bias-over-100": ({"logit_bias": {"5": 101}}, 400, ["logit_bias[5]", "101", "-100 to 100"]),
     "logit_bias-not-an-id": ({"logit_bias": {"x": 1}}, 400, ["logit_bias", "'x'", "token ids"]),
+    "logit_bias-id-in-two-spellings": ({"logit_bias": {"5": 1, "05": 2}}, 400, ["logit_bias", "'05'", "token ids"]),
     "logit_bias-outside": ({"logit_bias": {"9999": 1}}, 400, ["logit_bias", "9999"]),
     "stop_token_ids-outside": ({"stop_token_ids": [9999]}, 400, ["stop_token_ids", "9999"]),
     "seed-65-bits": ({"seed": 2**64 - 1}, 400, ["seed", "64-bit"]),
@@ -86,7 +87,7 @@ CHAT_CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     # messages
     "messages-empty": ({"messages": []}, 400, ["messages is empty", "at least one"]),
     "messages-null": ({"messages": None}, 400, ["messages is missing"]),
-    "messages-string": ({"messages": "Hi"}, 400, ["messages is 'Hi'", "an array"]),
+    "messages-string": ({"messages": "Hi"}, 400, ["messages is 'Hi'", "an array of values"]),
     "message-string": ({"messages": ["Hi"]}, 400, ["messages[0] is 'Hi'", "an object"]),
     "message-null": ({"messages": [None]}, 400, ["messages[0] is None", "an object"]),
     "role-unknown": (message(role="boss", content="x"), 400, ["messages[0].role is 'boss'", "assistant"]),
@@ -227,7 +228,10 @@ BODIES: dict[str, tuple[bytes, str, int, list[str]]] = {
     "huge-int": (b'{"seed": ' + b"9" * 30 + b"}", "application/json", 400, ["100 bits", "64"]),
     "huger-int": (b'{"seed": ' + b"9" * 5000 + b"}", "application/json", 400, ["not valid JSON", "out of range"]),
     "invalid-utf8": (b'{"model": "\xff"}', "application/json", 400, ["UTF-8", "0xff", "11"]),
-    "lone-surrogate": (b'{"model": "\\ud800"}', "application/json", 400, ["not valid JSON"]),
+    "lone-surrogate": (b'{"model": "\\ud800"}', "application/json", 400, ["\\ud800", "byte 11", "surrogate pair"]),
+    "low-surrogate": (b'{"a": "\\ud83d\\ude00 \\\\ud800 \\ude00"}', "application/json", 400, ["\\ude00", "byte 28"]),
+    "key-twice": (b'{"temperature": -1, "temperature": 1}', "application/json", 400, ["'temperature' twice"]),
+    "key-twice-inside": (b'{"a": [{"b": 1, "c": 2, "b": 1}]}', "application/json", 400, ["'b' twice"]),
     "deep-70": (b'{"a":' * 70 + b"1" + b"}" * 70, "application/json", 400, ["64 levels"]),
     "deep-90000": (b"[" * 90_000, "application/json", 400, ["64 levels"]),
     "form": (b"a=1", "application/x-www-form-urlencoded", 400, ["x-www-form-urlencoded", "application/json"]),
@@ -253,6 +257,11 @@ def test_a_body_without_length_is_cut_at_the_limit(server: Server) -> None:
 
     headers = {"content-type": "application/json"}
     server.refuses(413, ["over 99999 bytes"], "/v1/completions", content=much(), headers=headers)
+
+
+def test_a_compressed_body_is_refused(server: Server) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    server.refuses(400, ["'gzip'", "uncompressed"], "/v1/completions", content=b"{}", headers=headers)
 
 
 def test_content_type_with_charset_is_taken(server: Server) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tamis.engine.sampling_params import MAX_LOGPROBS
 from tamis.errors import InvalidRequestError, UnsupportedError
 from tamis.server.body import read_json_object
 from tamis.server.disconnect import until_gone
@@ -88,6 +89,10 @@ def _num_logprobs(chat: ChatRequest) -> int | None:
             f"top_logprobs is {chat.top_logprobs}, but logprobs is not true.",
             param="top_logprobs",
             hint="Set logprobs to true, or leave both out.",
+        )
+    if chat.top_logprobs is not None and not 0 <= chat.top_logprobs <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"top_logprobs is {chat.top_logprobs}, but must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs"
         )
     return (chat.top_logprobs or 0) if chat.logprobs else None
 

@@ -114,6 +114,8 @@ def describe(kind: Any) -> str:
 
 
 def _plural(kind: Any) -> str:
+    if kind is Any:
+        return "values"
     word = describe(kind)
     return re.sub(r"^an? ", "", word) + "s"
 

@@ -90,8 +90,8 @@ def _check_total(num_prompts: int, sampling: SamplingParams, limit_tokens: int, 
 
 def _logit_bias(bias: dict[str, float]) -> dict[int, float]:
     for key in bias:
-        # isdecimal alone would accept digits of other scripts.
-        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
+        # isdecimal alone would accept digits of other scripts, and "05" would overwrite "5".
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10 and str(int(key)) == key):
             raise InvalidRequestError(
                 f"logit_bias has the key {key[:40]!r}, but keys must be token ids.", param="logit_bias"
             )
