@@ -19,7 +19,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tamis.errors import CheckpointError, InvalidRequestError
-from tamis.frontend.markers import MarkerGuard
+from tamis.frontend.markers import MarkerGuard, Signs
 from tamis.frontend.messages import normalize_messages
 from tamis.frontend.template_variables import free_variables
 from tamis.frontend.tokenizer import Tokenizer, read_json
@@ -89,7 +89,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> list[str]:
-        """The prompt, cut where a message held a marker; each piece is to be tokenised by itself.
+        """The prompt, cut where a message would make a marker; each piece is to be tokenised by itself.
 
         Args:
             messages: as `messages.normalize_messages` takes them.
@@ -107,19 +107,21 @@ class ChatTemplate:
         normal = normalize_messages(messages)
         if continue_final_message:
             _check_continuation(normal, add_generation_prompt)
-        sentinel = self._guard.choose_sentinel([normal, list(tools or [])])
-        protected = [self._guard.protect(message, sentinel) for message in normal]
+        signs = self._guard.choose_signs([normal, list(tools or []), kwargs])
+        protected = [self._guard.protect(message, signs) for message in normal]
+        if continue_final_message:
+            protected[-1]["content"] = _with_end(protected[-1]["content"], signs)
         variables = {
             **self._named_tokens,
             **kwargs,
             "messages": protected,
-            "tools": [self._guard.protect_tool(tool, sentinel) for tool in tools] if tools else None,
+            "tools": [self._guard.protect_tool(tool, signs) for tool in tools] if tools else None,
             "add_generation_prompt": add_generation_prompt,
         }
         text = self._render(variables)
         if continue_final_message:
-            text = _cut_after(text, protected[-1]["content"])
-        return text.split(sentinel)
+            text = _cut_at_end(text, normal[-1]["content"], signs)
+        return self._guard.pieces(text, signs)
 
     def _render(self, variables: dict[str, Any]) -> str:
         try:
@@ -190,13 +192,19 @@ def _check_continuation(messages: list[dict[str, Any]], add_generation_prompt: b
         )
 
 
-def _cut_after(text: str, content: str) -> str:
-    """Cut the prompt after the last message's text, which a template may have stripped at its ends."""
-    for wanted in (content, content.strip()):
-        at = text.rfind(wanted)
-        if at >= 0:
-            return text[: at + len(wanted)]
-    raise InvalidRequestError(
-        "continue_final_message: the chat template does not show the last message's text as it is.",
-        param="continue_final_message",
-    )
+def _with_end(content: str, signs: Signs) -> str:
+    """The last message's text with the sign of its end, which is set before white space that a template may strip."""
+    stripped = content.rstrip()
+    return stripped + signs.end + content[len(stripped) :]
+
+
+def _cut_at_end(prompt: str, content: str, signs: Signs) -> str:
+    """The prompt up to the end of the last message's text, with as much of the white space there as it shows."""
+    before, sign, after = prompt.rpartition(signs.end)
+    if not sign:
+        raise InvalidRequestError(
+            "continue_final_message: the chat template does not show the end of the last message's text.",
+            param="continue_final_message",
+        )
+    space = content[len(content.rstrip()) :]
+    return before.replace(signs.end, "") + (space if after.startswith(space) else "")

@@ -274,6 +274,37 @@ def test_the_models_own_markers_count_in_its_turns_but_turn_markers_do_not(
     assert ids.count(tokenizer.added_tokens["[e~["]) == 3  # the turns of root, user and assistant
 
 
+CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
+
+
+@pytest.mark.parametrize("text", ["e", "[", "~", "[e~", "ai", "a[e~[", " x\n", "\ufdd0", "</mm:think>e"])
+def test_a_prompt_to_be_continued_ends_after_the_last_message(template: ChatTemplate, text: str) -> None:
+    prompt = template.render([USER, {"role": "assistant", "content": text}], **CONTINUE)
+    shown = text.removeprefix("</mm:think>")
+    assert prompt == ROOT + "]~b]user\nHi[e~[\n]~b]ai\n</mm:think>" + shown
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("{{ messages[-1].content }} [e~[", "\n e ", id="kept"),
+        pytest.param("{{ messages[-1].content | trim }}[e~[ e", "e", id="stripped"),
+        pytest.param("{{ messages[-1].content }}|{{ messages[-1].content }}[e~[", "\n e |\n e ", id="shown-twice"),
+    ],
+)
+def test_a_prompt_to_be_continued_has_the_white_space_that_its_template_shows(
+    tokenizer: Tokenizer, source: str, expected: str
+) -> None:
+    template = ChatTemplate(source, name="t", tokenizer=tokenizer)
+    assert template.render([{"role": "assistant", "content": "\n e "}], **CONTINUE) == expected
+
+
+def test_a_template_that_cuts_the_last_message_cannot_continue_it(tokenizer: Tokenizer) -> None:
+    template = ChatTemplate("{{ messages[-1].content[:3] }}", name="t", tokenizer=tokenizer)
+    with pytest.raises(InvalidRequestError, match="does not show the end of the last message"):
+        template.render([{"role": "assistant", "content": "abcd"}], **CONTINUE)
+
+
 def test_a_prompt_without_markers_is_one_piece(template: ChatTemplate) -> None:
     assert len(template.render_pieces([USER], tools=[TOOL])) == 1
 
