@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import ANSWER, in_process, sse_events
+from tests.server.harness import ANSWER, assert_error, in_process, sse_events
 
 
 def complete(folder: Path, **fields: Any) -> dict[str, Any]:
@@ -133,6 +133,9 @@ def test_media_tokens_cannot_be_sampled(folder: Path) -> None:
         async with in_process(folder) as server:
             await server.complete()
             image = server.tokenizer.added_tokens["]<]image[>["]
-            assert server.engine.seen[0].sampling.logit_bias[image] == -100.0
+            assert image in server.engine.seen[0].sampling.barred_token_ids
+            for is_stream in (False, True):
+                refused = await server.complete(logit_bias={str(image): 5}, stream=is_stream)
+                assert str(image) in assert_error(refused, 400)["message"]
 
     asyncio.run(run())
