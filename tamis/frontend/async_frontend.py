@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 from tamis.engine.client import EngineClient
 from tamis.engine.messages import EngineInfo
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import ContextLengthError
-from tamis.frontend.generation_config import sampling_defaults
 from tamis.frontend.merge import merge_streams
 from tamis.frontend.sequence import Sequence as TextSequence
 from tamis.frontend.sequence import TextDelta, build_sequences
@@ -46,17 +44,6 @@ class AsyncFrontend:
         self.template = template
         self.sampling_defaults = dict(sampling_defaults or {})
         self._info: EngineInfo | None = None
-
-    @classmethod
-    def from_folder(cls, client: EngineClient, folder: Path) -> AsyncFrontend:
-        """Read tokenizer, template and generation defaults of a model folder (see `frontend.model_path`).
-
-        Raises:
-            CheckpointError: when one of them is missing or broken.
-        """
-        tokenizer = Tokenizer.from_folder(folder)
-        template = ChatTemplate.from_folder(folder, tokenizer)
-        return cls(client, tokenizer, template, sampling_defaults=sampling_defaults(folder))
 
     async def ready(self) -> EngineInfo:
         """Wait until the engine has loaded; raises what loading raised."""

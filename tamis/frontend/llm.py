@@ -16,13 +16,12 @@ from tamis.engine.plan import Runner
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import InvalidRequestError, UnavailableError
 from tamis.frontend.engine_args import build_config
-from tamis.frontend.generation_config import sampling_defaults
 from tamis.frontend.model_path import resolve_model
 from tamis.frontend.outputs import CompletionOutput, RequestOutput
 from tamis.frontend.progress import ProgressReport, no_progress
 from tamis.frontend.sequence import Sequence as TextSequence
 from tamis.frontend.sequence import TextDelta, build_sequences
-from tamis.frontend.template import ChatTemplate
+from tamis.frontend.text_side import load_text_side
 from tamis.frontend.tokenizer import Tokenizer
 
 Message: TypeAlias = Mapping[str, Any]
@@ -56,15 +55,13 @@ class LLM:
     ) -> None:
         config = build_config({"model": model, **engine_args})
         folder = resolve_model(config.model, weights=config.load_format != "dummy")
-        text_folder = folder
-        if config.tokenizer is not None:
-            text_folder = resolve_model(config.tokenizer, weights=False, param="tokenizer")
+        text = load_text_side(config, folder)
         self.name = config.served_model_name or config.model
         # A batch of any size is this caller's own queue: there is nobody to be refused in favour of.
         self.config = config.replace(model=str(folder), max_queued_requests=sys.maxsize)
-        self.tokenizer = Tokenizer.from_folder(text_folder)
-        self.template = ChatTemplate.from_folder(text_folder, self.tokenizer)
-        self.sampling_defaults = sampling_defaults(folder)
+        self.tokenizer = text.tokenizer
+        self.template = text.template
+        self.sampling_defaults = text.sampling_defaults
         self._progress = progress
         self._ids = itertools.count()
         if load is None:
@@ -109,6 +106,8 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation or several, given as OpenAI messages; otherwise as `generate`.
 
@@ -119,6 +118,7 @@ class LLM:
             chat_template_kwargs: further variables of the template, `thinking_mode` for instance.
             add_generation_prompt: open the model's turn at the end.
             continue_final_message: continue the last message instead, which is the assistant's.
+            priority, cache_salt: as in `generate`.
         """
         several = bool(messages) and not isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = messages if several else [messages]
@@ -132,11 +132,11 @@ class LLM:
                 continue_final_message=continue_final_message,
             )
             parsed.append(("".join(pieces), self.tokenizer.encode_pieces(pieces)))
-        return self._complete(parsed, sampling_params)
+        return self._complete(parsed, sampling_params, priority=priority, cache_salt=cache_salt)
 
     def stream(self, prompt_token_ids: list[int], sampling_params: SamplingParams) -> Generator[TextDelta]:
         """Yield the deltas of one prompt's completions as they come. Closing the iterator aborts them."""
-        sequences = self._sequences(prompt_token_ids, sampling_params)
+        sequences = self._sequences(str(next(self._ids)), prompt_token_ids, sampling_params)
         with contextlib.closing(self._run(sequences)) as deltas:
             for _, delta in deltas:
                 yield delta
@@ -189,9 +189,10 @@ class LLM:
         sequences: list[TextSequence] = []
         owners: dict[str, RequestOutput] = {}
         for (text, ids), sampling in zip(parsed, self._samplings(sampling_params, len(parsed)), strict=True):
-            children = self._sequences(ids, sampling, **routing)
+            request_id = str(next(self._ids))
+            children = self._sequences(request_id, ids, sampling, **routing)
             completions = [CompletionOutput(child.index) for child in children]
-            output = RequestOutput(str(len(outputs)), text, ids, completions)
+            output = RequestOutput(request_id, text, ids, completions)
             outputs.append(output)
             sequences += children
             owners |= {child.request.request_id: output for child in children}
@@ -221,8 +222,9 @@ class LLM:
             )
         return sampling_params
 
-    def _sequences(self, ids: list[int], sampling: SamplingParams, **routing: Any) -> list[TextSequence]:
-        request_id = str(next(self._ids))
+    def _sequences(
+        self, request_id: str, ids: list[int], sampling: SamplingParams, **routing: Any
+    ) -> list[TextSequence]:
         return build_sequences(
             ids, sampling, request_id=request_id, tokenizer=self.tokenizer, info=self.info, **routing
         )

@@ -14,10 +14,8 @@ from tamis.config import EngineConfig
 from tamis.engine.client import EngineClient
 from tamis.engine.messages import EngineInfo
 from tamis.frontend.async_frontend import AsyncFrontend
-from tamis.frontend.generation_config import sampling_defaults
 from tamis.frontend.model_path import resolve_model
-from tamis.frontend.template import ChatTemplate
-from tamis.frontend.tokenizer import Tokenizer
+from tamis.frontend.text_side import load_text_side
 from tamis.server.service import Served, Service
 
 T = TypeVar("T")
@@ -52,12 +50,8 @@ def served_name(config: EngineConfig) -> str:
 
 
 def _load_frontend(config: EngineConfig, client: EngineClient, folder: Path) -> AsyncFrontend:
-    text_folder = folder
-    if config.tokenizer is not None:
-        text_folder = resolve_model(config.tokenizer, weights=False, param="tokenizer")
-    tokenizer = Tokenizer.from_folder(text_folder)
-    template = ChatTemplate.from_folder(text_folder, tokenizer)
-    return AsyncFrontend(client, tokenizer, template, sampling_defaults=sampling_defaults(folder))
+    text = load_text_side(config, folder)
+    return AsyncFrontend(client, text.tokenizer, text.template, sampling_defaults=text.sampling_defaults)
 
 
 def _served(config: EngineConfig, service: Service, frontend: AsyncFrontend, info: EngineInfo) -> Served:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tamis.config import EngineConfig
 from tamis.engine.client import Health
 from tamis.engine.messages import EngineInfo, EngineRequest, EngineStats, ErrorInfo, RequestDelta
 from tamis.engine.sampling_params import SamplingParams
 from tamis.errors import ContextLengthError, InvalidRequestError, TamisError
 from tamis.frontend.async_frontend import OFF_LOOP_CHARS, AsyncFrontend
 from tamis.frontend.sequence import TextDelta
+from tamis.frontend.text_side import load_text_side
 
 INFO = EngineInfo(
     model="m",
@@ -64,7 +66,8 @@ class FakeClient:
 
 def frontend_of(folder: Path, **scripts: list[RequestDelta | None]) -> tuple[AsyncFrontend, FakeClient]:
     client = FakeClient({name.replace("_", "-"): script for name, script in scripts.items()})
-    return AsyncFrontend.from_folder(client, folder), client
+    text = load_text_side(EngineConfig(), folder)
+    return AsyncFrontend(client, text.tokenizer, text.template, sampling_defaults=text.sampling_defaults), client
 
 
 def says(frontend: AsyncFrontend, text: str, finish: str | None = None) -> RequestDelta:
@@ -73,10 +76,6 @@ def says(frontend: AsyncFrontend, text: str, finish: str | None = None) -> Reque
 
 async def collect(frontend: AsyncFrontend, **sampling) -> list[TextDelta]:
     return [d async for d in frontend.generate([20, 21], SamplingParams(**sampling), request_id="r")]
-
-
-def test_sampling_defaults_come_from_the_folder(model_folder: Path) -> None:
-    assert frontend_of(model_folder)[0].sampling_defaults == {"temperature": 0.7, "top_k": 40}
 
 
 def test_one_completion_streams_its_text(model_folder: Path) -> None:

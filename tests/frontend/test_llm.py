@@ -153,6 +153,25 @@ def test_chat_renders_the_template(make: Callable[..., LLM]) -> None:
     assert output.outputs[0].text == REPLY
 
 
+def test_chat_takes_priority_and_salt_as_generate_does(make: Callable[..., LLM]) -> None:
+    llm = make(scheduling_policy="priority")
+    messages = [{"role": "user", "content": "hi " * 300}]
+
+    def cached_tokens(salt: str) -> int:
+        return llm.chat(messages, greedy(), cache_salt=salt, priority=1)[0].num_cached_tokens
+
+    assert (cached_tokens("a"), cached_tokens("b")) == (0, 0)
+    assert cached_tokens("a") > 0
+    with pytest.raises(InvalidRequestError, match="priority is 1"):
+        make().chat(messages, greedy(), priority=1)
+
+
+def test_request_ids_are_unique_within_one_llm(make: Callable[..., LLM]) -> None:
+    llm = make()
+    outputs = llm.generate(["a", "b"], greedy(n=2)) + llm.generate("c", greedy())
+    assert len({output.request_id for output in outputs}) == 3
+
+
 def test_several_conversations(make: Callable[..., LLM]) -> None:
     talks = [[{"role": "user", "content": text}] for text in ("a", "b")]
     assert [output.outputs[0].text for output in make().chat(talks, greedy())] == [REPLY, REPLY]
