@@ -60,6 +60,21 @@ def test_names_are_judged_role_by_role(folder: Path) -> None:
     asyncio.run(run())
 
 
+def test_the_name_of_a_tools_result_is_a_label(folder: Path) -> None:
+    call = {"type": "function", "function": {"name": "ping", "arguments": "{}"}}
+    messages = [USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "pong"}]
+
+    async def run() -> None:
+        async with in_process(folder) as server:
+            assert (await server.chat(messages=messages)).status_code == 200
+            named = [*messages[:2], messages[2] | {"name": "ping"}]
+            assert (await server.chat(messages=named)).status_code == 200
+            first, second = (request.prompt_token_ids for request in server.engine.seen)
+            assert first == second
+
+    asyncio.run(run())
+
+
 def test_a_template_may_insist_on_names(folder: Path) -> None:
     async def run() -> None:
         async with in_process(folder) as server:

@@ -156,6 +156,8 @@ async def check_names(
 ) -> None:
     """Refuse names of messages that the template does not show, which is when `prompt` is the same without them.
 
+    A tool result's name only repeats what its call was: a label, as `tool_call_id` is, and many clients send it.
+
     Args:
         messages: as `check_messages` returned them.
         prompt: their token ids.
@@ -164,7 +166,8 @@ async def check_names(
     Raises:
         UnsupportedError: the prompt does not depend on the names in messages of some role.
     """
-    first_named = {message["role"]: i for i, message in reversed(list(enumerate(messages))) if "name" in message}
+    named = [(i, message["role"]) for i, message in enumerate(messages) if "name" in message]
+    first_named = {role: i for i, role in reversed(named) if role != "tool"}
     for role, first in first_named.items():
         nameless = [
             {key: item for key, item in message.items() if key != "name" or message["role"] != role}
