@@ -279,7 +279,7 @@ def test_shutdown_aborts_what_runs_and_refuses_new_requests() -> None:
         while client.health().stage == "ready":
             await asyncio.sleep(0)
         # The engine may have ended by now, and then says so itself.
-        with pytest.raises(UnavailableError, match="shutting down|shut down"):
+        with pytest.raises(UnavailableError, match=r"shutting down|shut down"):
             await collect(client, request("b"))
         assert (await answer)[-1].finish_reason == "abort"
         await ending
