@@ -70,6 +70,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def __post_init__(self) -> None:
         # Python checks no types, and a message whose types are wrong cannot be read in the engine's process.
+        for name in ("stop", "stop_token_ids", "logit_bias"):
+            if getattr(self, name) is None:  # as vLLM writes "none of these"
+                self._set(name, {} if name == "logit_bias" else [])
         self._check_scalars()
         self._check_stop()
         self._check_token_ids()

@@ -65,8 +65,8 @@ def test_a_wrong_entry_is_refused_with_its_place(values: dict[str, Any], says: s
 
 
 def test_one_stop_string_is_a_list_of_one() -> None:
-    assert SamplingParams(stop="end").stop == ["end"]  # type: ignore[arg-type]
-    assert SamplingParams(stop=("a", "b")).stop == ["a", "b"]  # type: ignore[arg-type]
+    assert SamplingParams(stop="end").stop == ["end"]
+    assert SamplingParams(stop=("a", "b")).stop == ["a", "b"]
 
 
 def test_whatever_is_accepted_crosses_to_the_engine() -> None:
@@ -74,10 +74,15 @@ def test_whatever_is_accepted_crosses_to_the_engine() -> None:
         temperature=1,
         top_p=np.float64(0.5),
         logit_bias={3: np.float64(-1.5), 4: 2},
-        stop=("a",),  # type: ignore[arg-type]
-        stop_token_ids=(7,),  # type: ignore[arg-type]
+        stop=("a",),
+        stop_token_ids=(7,),
         barred_token_ids=[9],
         seed=-(2**63),
         max_tokens=None,
     )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+
+
+def test_none_means_none_of_these() -> None:
+    params = SamplingParams(stop=None, stop_token_ids=None, logit_bias=None)
+    assert (params.stop, params.stop_token_ids, params.logit_bias) == ([], [], {})
