@@ -1,26 +1,22 @@
 """Chat messages to prompt text, with the checkpoint's own jinja template or the built-in one of the family.
 
-Templates run in jinja2's immutable sandbox with what Hugging Face templates expect: `raise_exception`,
-`strftime_now`, a `tojson` that keeps non-ASCII characters, loop controls, and blocks trimmed. Templates sent in
-requests are not taken.
+Templates run in a sandbox (`frontend/sandbox.py`). Templates sent in requests are not taken.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tamis.errors import CheckpointError, InvalidRequestError
 from tamis.frontend.markers import MarkerGuard, Signs
 from tamis.frontend.messages import normalize_messages
+from tamis.frontend.sandbox import RefusedByTemplate, bounded_range, join_bounded, sandbox
 from tamis.frontend.template_variables import free_variables
 from tamis.frontend.tokenizer import Tokenizer, read_json
 
@@ -42,7 +38,7 @@ class ChatTemplate:
         self.name = name
         self._guard = MarkerGuard(tokenizer.added_tokens)
         self._named_tokens = tokenizer.named_tokens
-        environment = _environment()
+        environment = sandbox()
         try:
             free = free_variables(environment.parse(source))
             self._template = environment.from_string(source)
@@ -57,18 +53,20 @@ class ChatTemplate:
         """The folder's chat_template.jinja, else tokenizer_config.json's `chat_template`, else the built-in one.
 
         Raises:
-            CheckpointError: for a template that does not compile.
+            CheckpointError: for a template that cannot be read or does not compile.
         """
         path = folder / "chat_template.jinja"
-        if path.is_file():
-            return cls(path.read_text(encoding="utf-8"), name=str(path), tokenizer=tokenizer)
+        if path.exists():
+            try:
+                source = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise CheckpointError(f"The chat template {path} cannot be read: {error}.") from error
+            return cls(source, name=str(path), tokenizer=tokenizer)
         config_path = folder / "tokenizer_config.json"
-        source = read_json(config_path).get("chat_template")
-        if isinstance(source, list):
-            source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
-        if isinstance(source, str):
-            return cls(source, name=f"{config_path}:chat_template", tokenizer=tokenizer)
-        return cls.built_in(tokenizer)
+        named = read_json(config_path).get("chat_template")
+        if named is None:
+            return cls.built_in(tokenizer)
+        return cls(_default_of(named, config_path), name=f"{config_path}:chat_template", tokenizer=tokenizer)
 
     @classmethod
     def built_in(cls, tokenizer: Tokenizer) -> ChatTemplate:
@@ -125,8 +123,8 @@ class ChatTemplate:
 
     def _render(self, variables: dict[str, Any]) -> str:
         try:
-            return self._template.render(variables)
-        except _RefusedByTemplate as error:
+            return join_bounded(self._template.generate(variables, range=bounded_range()))
+        except RefusedByTemplate as error:
             raise InvalidRequestError(str(error), param="messages") from error
         except Exception as error:  # a template can fail in any way that Python can
             raise InvalidRequestError(
@@ -148,32 +146,18 @@ class ChatTemplate:
                 )
 
 
-class _RefusedByTemplate(jinja2.TemplateError):
-    """What a template says through `raise_exception`."""
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+def _default_of(named: Any, path: Path) -> str:
+    """The template in tokenizer_config.json: the text, or that of the entry named "default"."""
+    if isinstance(named, str):
+        return named
+    if isinstance(named, list):
+        for entry in named:
+            if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
+                return str(entry["template"])
+    raise CheckpointError(
+        f"chat_template in {path} is neither a text nor a list with a template named 'default'.",
+        hint="Correct it, or remove it to use the built-in template.",
     )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
-    return environment
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise _RefusedByTemplate(message)
 
 
 def _check_continuation(messages: list[dict[str, Any]], add_generation_prompt: bool) -> None:

@@ -351,6 +351,42 @@ def test_a_template_that_fails_is_a_request_error(tokenizer: Tokenizer, source: 
         ChatTemplate(source, name="t.jinja", tokenizer=tokenizer).render([USER])
 
 
+ENDLESS = {
+    "output": "{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxxxx{% endfor %}{% endfor %}",
+    "silence": "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = a %}{% endfor %}{% endfor %}",
+    "range": "{{ range(10**20) | list }}",
+    "range-backwards": "{{ range(0, -10**9, -1) | list }}",
+    "product": "{{ 'x' * 10**10 }}",
+    "product-of-a-list": "{{ (10**10 * [1]) | length }}",
+    "power": "{{ 9 ** 1000000000 }}",
+    "macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+}
+
+
+@pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_template_without_end_is_a_request_error(tokenizer: Tokenizer, source: str) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot render these messages"):
+        ChatTemplate(source, name="t.jinja", tokenizer=tokenizer).render([USER])
+
+
+def test_a_template_may_compute(tokenizer: Tokenizer) -> None:
+    source = "{% for i in range(3, 0, -1) %}{{ '-' * i }}{{ 2 ** i }}{{ i * 1.5 }} {% endfor %}"
+    assert ChatTemplate(source, name="t", tokenizer=tokenizer).render([USER]) == "---84.5 --43.0 -21.5 "
+
+
+@pytest.mark.parametrize("named", ["5", '[{"name": "default"}]', "[5]", '[{"name": "rag", "template": "x"}]', "[]"])
+def test_a_chat_template_of_another_kind_is_refused(tokenizer: Tokenizer, tmp_path: Path, named: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {named}}}')
+    with pytest.raises(CheckpointError, match=r"chat_template in .* is neither"):
+        ChatTemplate.from_folder(tmp_path, tokenizer)
+
+
+def test_a_template_file_that_is_no_text_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja cannot be read"):
+        ChatTemplate.from_folder(tmp_path, tokenizer)
+
+
 def test_what_a_template_raises_is_the_message(tokenizer: Tokenizer) -> None:
     template = ChatTemplate("{{ raise_exception('two users in a row') }}", name="t", tokenizer=tokenizer)
     with pytest.raises(InvalidRequestError, match=r"^two users in a row$"):
