@@ -70,8 +70,11 @@ class EventClient(ABC):
     async def ready(self) -> EngineInfo:
         """Wait until loaded. Raises the load error (a `TamisError`) or `EngineDeadError`."""
         self._loop = asyncio.get_running_loop()
+        info = asyncio.wrap_future(self._info)
+        # Looked at here too: asyncio complains of an error that a caller who gave up will never see.
+        info.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Shielded: a caller that gives up must not cancel the future for all others.
-        return await asyncio.shield(asyncio.wrap_future(self._info))
+        return await asyncio.shield(info)
 
     async def generate(self, request: EngineRequest) -> AsyncIterator[RequestDelta]:
         """Stream a request's deltas; what the engine refuses is raised before the first one."""

@@ -221,6 +221,7 @@ def test_sigterm_while_loading_leaves_at_once(folder: Path, tmp_path: Path) -> N
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0
         assert not engine.is_running()
+    assert "exception" not in server.output.lower()
 
 
 def test_a_load_error_is_one_sentence_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
