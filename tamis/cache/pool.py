@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import torch
 from torch import Tensor
 
@@ -29,7 +31,7 @@ class RowPool:
     def __init__(self, layout: RowLayout, num_blocks: int, device: torch.device, contract: str = "exact"):
         self.layout = layout
         self.contract = contract
-        self.rows = torch.zeros(num_blocks, layout.row_bytes, dtype=torch.uint8, device=device)
+        self.rows = _zeros(num_blocks, layout.row_bytes, device)
         self._kv = [(self._lane(k), self._lane(v)) for k, v in zip(layout.k, layout.v, strict=True)]
         self._index = {layer: self._lane(span) for layer, span in layout.index.items()}
 
@@ -50,3 +52,14 @@ class RowPool:
 
     def _view(self, offset: int, size: int, dtype: torch.dtype, heads: int) -> Tensor:
         return self.rows[:, offset : offset + size].view(dtype).unflatten(-1, (heads, BLOCK_TOKENS, -1))
+
+
+def _zeros(num_blocks: int, row_bytes: int, device: torch.device) -> Tensor:
+    """Zeroed rows, on a CPU as fresh pages of the system: a row takes memory when it is first written.
+
+    `torch.zeros` would write them all, and a small model would start with gigabytes of unused pool.
+    """
+    if device.type != "cpu":
+        return torch.zeros(num_blocks, row_bytes, dtype=torch.uint8, device=device)
+    pages = mmap.mmap(-1, num_blocks * row_bytes)
+    return torch.frombuffer(pages, dtype=torch.uint8).view(num_blocks, row_bytes)

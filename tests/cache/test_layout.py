@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,3 +71,27 @@ def test_a_write_to_a_lane_changes_its_bytes_only(kv_format, index_format):
     assert ((touched[:, 1] >= span.codes_offset) & (touched[:, 1] < end)).all()
     read = pool.kv_lanes(1)[0].read(2)[:, 5]
     torch.testing.assert_close(read, x[0], rtol=0.2, atol=0.3)
+
+
+def test_a_row_takes_memory_when_it_is_written_and_not_before():
+    layout = row_layout(
+        sparse_layers=(True,) * 8,
+        num_kv_heads=4,
+        head_dim=128,
+        index_head_dim=128,
+        kv_format="float32",
+        index_format="float32",
+    )
+    page_bytes = resource.getpagesize()
+
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page_bytes
+
+    before = resident_bytes()
+    pool = RowPool(layout, 200, torch.device("cpu"))
+    pool_bytes = pool.rows.numel()
+    assert pool_bytes > 900e6
+    assert resident_bytes() - before < 0.05 * pool_bytes
+    pool.rows[7].fill_(1)
+    assert 0.5 * layout.row_bytes < resident_bytes() - before < 0.05 * pool_bytes
+    assert int(pool.rows[8].max()) == 0
