@@ -39,9 +39,8 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
     folder = Path(config.model)
     model_config = read_config(folder, config.hf_overrides)
     device = _device(config)
-    threads = config.threads or len(os.sched_getaffinity(0))
     if device.type == "cpu":
-        torch.set_num_threads(threads)
+        torch.set_num_threads(_threads(config))
     dtype = _compute_dtype(config, model_config, device)
     kv_format, index_format, contract = cache_formats(config, model_config)
     layout = row_layout(
@@ -64,7 +63,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
     if device.type == "cuda":
         plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
     progress("warming_up", 0)
-    pool = RowPool(layout, plan.num_blocks, device, contract)
+    pool = _make_pool(layout, plan, device, contract)
     invariance = _check_invariance(model, model_config, device)
     progress("warming_up", 100)
     pool_tokens = (plan.num_blocks - 1) * BLOCK_TOKENS
@@ -138,6 +137,30 @@ def cache_formats(config: EngineConfig, model_config: M3Config) -> tuple[str, st
             hint="Add --kv-cache-dtype nvfp4.",
         )
     return kv, index, contract
+
+
+def _threads(config: EngineConfig) -> int:
+    # Thousands of threads end in a crash of the thread library, or in a start that takes for ever.
+    most = max(64, os.cpu_count() or 1)
+    if config.threads is not None and config.threads > most:
+        raise ConfigError(
+            f"--threads is {config.threads}, but must be at most {most} on this machine.",
+            param="threads",
+            hint="Leave it out to use the cores this process may use.",
+        )
+    return config.threads or len(os.sched_getaffinity(0))
+
+
+def _make_pool(layout: RowLayout, plan: PoolPlan, device: torch.device, contract: str) -> RowPool:
+    try:
+        return RowPool(layout, plan.num_blocks, device, contract)
+    except (RuntimeError, OSError, OverflowError) as error:  # torch's allocators, and mmap below and over 64 bits
+        raise ConfigError(
+            f"The KV pool of {plan.num_blocks} blocks (by {plan.reason}) takes {plan.num_blocks * layout.row_bytes} "
+            "bytes, which this machine does not give.",
+            param="num_blocks_override",
+            hint="Lower --num-gpu-blocks-override, --kv-cache-memory-bytes or --max-num-seqs.",
+        ) from error
 
 
 def _weight_bytes(config: M3Config, dtype: torch.dtype) -> int:
