@@ -6,6 +6,7 @@ prints the traceback as well.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -19,6 +20,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name; the process's own when None) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a character of the answer shows a question mark, and goes on.
@@ -36,9 +38,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has had enough; the interpreter must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:
-        _report(f"{type(error).__name__}: {' '.join(str(error).split())} (a bug; TAMIS_DEBUG=1 shows where)")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _report_bug(error)
+        _report(f"The output could not be written: {os.strerror(error.errno)}.")
         return 1
+    except Exception as error:
+        return _report_bug(error)
+
+
+def _open_missing_streams() -> None:
+    """Standard streams that were closed lead to the null device, lest the next socket takes their number."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _report_bug(error: Exception) -> int:
+    _report(f"{type(error).__name__}: {' '.join(str(error).split())} (a bug; TAMIS_DEBUG=1 shows where)")
+    return 1
 
 
 def _report(sentence: str) -> None:

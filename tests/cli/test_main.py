@@ -115,3 +115,22 @@ def test_importing_the_command_line_is_light() -> None:
     code = "import sys, tamis.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "fastapi", "cyclopts", "rich", "tokenizers", "msgspec"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("arguments", ["generate --prompt -", "chat"])
+def test_a_closed_stdin_is_an_empty_one(arguments: str) -> None:
+    script = f"{sys.executable} -m tamis {arguments} --num-gpu-blocks-override 70 --threads 1 <&-"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=Path(tamis.__file__).parents[1]
+    )
+    assert "a bug" not in done.stderr
+    assert done.returncode == (2 if "-" in arguments.split() else 0)
+
+
+def test_a_full_disk_is_no_bug() -> None:
+    script = f"{sys.executable} -m tamis doctor --json > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=Path(tamis.__file__).parents[1]
+    )
+    assert done.stderr == "error: The output could not be written: No space left on device.\n"
+    assert done.returncode == 1
