@@ -1,6 +1,6 @@
 """What promise 4 costs on this machine: decode with rows padded to the invariant tile, against unpadded rows.
 
-Run: python benchmarks/invariance_cost.py [--model FOLDER] [--steps 200] [--threads N]
+Run: python benchmarks/invariance_cost.py [--model FOLDER] [--steps 200] [--rounds 5] [--threads N]
 
 First checks that the padded path is invariant and that the unpadded one is not the same function to the bit (else
 there is nothing to pay for), then times decode steps of one request, the two ways in turn. The last line is JSON.
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -70,7 +71,8 @@ def main() -> None:
     tile, padded_rows = cpu.row_tile(), cpu.row_tile
     medians: dict[str, list[float]] = {"padded": [], "unpadded": []}
     step_id = 0
-    for _ in range(args.rounds):
+    for number in range(args.rounds):
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         for name, rows in (("padded", padded_rows), ("unpadded", lambda: 1)):
             cpu.row_tile = rows
             times, step_id = decode_ms(runner, args.steps, step_id)

@@ -32,6 +32,8 @@ class ProgressReport:
         words = stage.replace("_", " ")
         if self._bar is not None:
             if stage != self._stage or self._task is None:
+                if self._task is not None:
+                    self._bar.update(self._task, completed=100)  # a stage that others follow is over
                 self._task = self._bar.add_task(words, total=100)
             self._bar.update(self._task, completed=percent)
         elif (stage, percent // 10) != (self._stage, self._tenth):

@@ -82,7 +82,7 @@ def plan_pool(
         budget = asked_bytes if asked_bytes is not None else int(share * free_bytes)
         blocks = min(wanted, budget // row_bytes)
         limit = "--kv-cache-memory-bytes" if asked_bytes is not None else f"{share:.0%} of free memory"
-        reason = f"{max_num_seqs} full contexts" if blocks == wanted else limit
+        reason = "enough for --max-num-seqs" if blocks == wanted else limit
     if blocks < blocks_a_request:
         fits = blocks * block_tokens
         if asked_max_len is not None or asked_blocks is not None or asked_bytes is not None or fits == 0:

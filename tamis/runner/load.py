@@ -64,7 +64,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
         plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
     progress("warming_up", 0)
     pool = _make_pool(layout, plan, device, contract)
-    invariance = _check_invariance(model, model_config, device)
+    invariance = _check_invariance(model, model_config, device, progress)
     progress("warming_up", 100)
     pool_tokens = (plan.num_blocks - 1) * BLOCK_TOKENS
     info = EngineInfo(
@@ -190,7 +190,7 @@ def _plan_pool(
     )
 
 
-def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.device) -> str:
+def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.device, progress: Progress) -> str:
     """Try the machine's BLAS on every product's shape; with one thread, if it fails with several. Says the outcome."""
     if device.type != "cpu":
         return "not promised on a GPU yet"
@@ -202,7 +202,11 @@ def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.devi
     shapes.add((2048, config.index_head_dim, torch.float32))
 
     def broken() -> list[tuple[int, int, torch.dtype]]:
-        return linear.broken_shapes(shapes)
+        found = []
+        for done, shape in enumerate(sorted(shapes, key=str)):
+            found += linear.broken_shapes([shape])
+            progress("warming_up", 100 * (done + 1) // len(shapes))
+        return found
 
     if not broken():
         return "yes (checked on every matrix shape)"

@@ -170,6 +170,8 @@ class _ServerProcess:
                 f"Shutting down: {num} request{'s'[: num > 1]} may take up to {timeout_s:g} s to finish "
                 "(signal again to end at once)"
             )
+        else:
+            self._say("Shutting down")
         await self._service.wait_idle(timeout_s)
 
     async def _shut_down_engine(self) -> None:
