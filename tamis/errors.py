@@ -99,6 +99,14 @@ class RequestTooLargeError(TamisError):
     error_type = "invalid_request_error"
 
 
+class RequestTimeoutError(TamisError):
+    """The client stopped in the middle of its request (408)."""
+
+    status = 408
+    code = "request_timeout"
+    error_type = "invalid_request_error"
+
+
 class OverloadedError(TamisError):
     """The waiting queue is full (429 with Retry-After)."""
 

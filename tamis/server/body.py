@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from tamis.errors import InvalidRequestError, RequestTooLargeError
+from tamis.errors import InvalidRequestError, RequestTimeoutError, RequestTooLargeError
 from tamis.server.disconnect import ClientGone
 
 MAX_DEPTH = 64
+# A client that stops sending is answered after this long, however large its body may yet become.
+BODY_IDLE_S = 30.0
 # Parsing a body of this size takes about a millisecond; longer ones are parsed off the event loop.
 _OFF_LOOP_BYTES = 64 * 1024
 # Each escape as a whole, so that neither pairs nor escaped backslashes are taken for what group 1 is: half of a pair.
@@ -32,6 +34,7 @@ async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
         RequestTooLargeError: more than `max_bytes`, known from Content-Length or as soon as the limit is passed.
         InvalidRequestError: wrong content type, a compressed body, invalid UTF-8, malformed JSON, too deep, not an
             object, a key that stands twice.
+        RequestTimeoutError: nothing came for `BODY_IDLE_S`.
         ClientGone: the client went away before the body was complete.
     """
     _check_content_type(request)
@@ -87,14 +90,20 @@ async def _read(request: Request, max_bytes: int) -> bytes:
         raise _too_large(f"{int(announced[:20])} bytes", max_bytes)
     chunks = []
     size = 0
+    stream = request.stream()
     try:
-        async for chunk in request.stream():
+        while (chunk := await asyncio.wait_for(anext(stream, None), BODY_IDLE_S)) is not None:
             size += len(chunk)
             if size > max_bytes:
                 raise _too_large(f"over {max_bytes} bytes", max_bytes)
             chunks.append(chunk)
     except ClientDisconnect:
         raise ClientGone from None
+    except TimeoutError:
+        raise RequestTimeoutError(
+            f"The body stopped after {size} bytes, and nothing more came for {BODY_IDLE_S:g} s.",
+            hint="Send the whole body; Content-Length must be its size.",
+        ) from None
     return b"".join(chunks)
 
 
