@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -141,9 +142,7 @@ def _check_keys(body: bytes) -> None:
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len(pairs) > 1 and len(dict(pairs)) < len(pairs):
-            seen: set[str] = set()
-            # add returns None, so the first key that was there already is found.
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
             raise InvalidRequestError(
                 f"The body has the key {twice[:80]!r} twice in one object.",
                 param=twice[:80],
