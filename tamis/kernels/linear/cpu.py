@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tamis.kernels.packed_weight import Weight, dense
+
 ROW_TILE = 8
 
 
@@ -21,16 +23,18 @@ def row_tile() -> int:
     return max(ROW_TILE, 4 * torch.get_num_threads())
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
+def linear(x: Tensor, weight: Weight) -> Tensor:
     """Batch-invariant product.
 
     Args:
         x: [..., K] float.
-        weight: [N, K], same dtype.
+        weight: [N, K]; a plain tensor of x's dtype, or packed. A packed one is unpacked to x's dtype for this product
+            and stays packed in memory.
 
     Returns:
         [..., N] in x's dtype. Moves N·K weight values once, however few the rows are.
     """
+    weight = weight if isinstance(weight, Tensor) else dense(weight, x.dtype)
     if x.requires_grad or x.is_cuda:
         return nn.functional.linear(x, weight)
     rows = x.reshape(-1, x.shape[-1])

@@ -1,5 +1,5 @@
-"""Expert routing and the routed experts."""
+"""Expert routing, the routed experts, and the whole mixture with its shared expert."""
 
-from tamis.kernels.moe.cpu import experts, route
+from tamis.kernels.moe.cpu import experts, moe, route
 
-__all__ = ["experts", "route"]
+__all__ = ["experts", "moe", "route"]

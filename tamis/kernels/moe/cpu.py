@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tamis.kernels.linear import linear
+from tamis.kernels.packed_weight import Weight
 from tamis.kernels.swiglu import swiglu_oai
 
 
@@ -35,8 +36,8 @@ def experts(
     x: Tensor,
     expert_ids: Tensor,
     weights: Tensor,
-    gate_up_proj: Tensor,
-    down_proj: Tensor,
+    gate_up_proj: Weight,
+    down_proj: Weight,
     *,
     alpha: float,
     limit: float,
@@ -47,7 +48,8 @@ def experts(
         x: [T, H] float.
         expert_ids: [T, k] int64, distinct in a row.
         weights: [T, k] fp32.
-        gate_up_proj: [E, 2·I, H]; down_proj: [E, H, I]; dtype of x.
+        gate_up_proj: [E, 2·I, H], gate first; down_proj: [E, H, I]; plain in x's dtype, or packed: then one chosen
+            expert at a time is unpacked.
         alpha, limit: of SwiGLU-OAI.
 
     Returns:
@@ -68,3 +70,30 @@ def experts(
         y = linear(hidden, down_proj[expert]) * weights.flatten()[pairs, None].to(x.dtype)
         out = out.index_add(0, tokens, y)
     return out
+
+
+def moe(
+    x: Tensor,
+    expert_ids: Tensor,
+    weights: Tensor,
+    gate_up: Weight,
+    down: Weight,
+    shared_gate_up: Weight,
+    shared_down: Weight,
+    *,
+    scale: float,
+    alpha: float,
+    limit: float,
+) -> Tensor:
+    """`scale · experts(x) + shared expert(x)`.
+
+    Args:
+        x, expert_ids, weights, gate_up, down, alpha, limit: as `experts` takes them.
+        shared_gate_up: [2·S, H], gate first; shared_down: [H, S]; plain in x's dtype, or packed in a format of its own.
+        scale: factor of the routed sum.
+
+    Returns:
+        [T, H] in x's dtype.
+    """
+    routed = experts(x, expert_ids, weights, gate_up, down, alpha=alpha, limit=limit)
+    return routed * scale + linear(swiglu_oai(linear(x, shared_gate_up), alpha, limit), shared_down)

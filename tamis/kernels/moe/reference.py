@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tamis.kernels.linear.reference import linear
+from tamis.kernels.packed_weight import Weight, dense
 from tamis.kernels.swiglu.reference import swiglu_oai
 
 
@@ -25,16 +27,34 @@ def experts(
     x: Tensor,
     expert_ids: Tensor,
     weights: Tensor,
-    gate_up_proj: Tensor,
-    down_proj: Tensor,
+    gate_up_proj: Weight,
+    down_proj: Weight,
     *,
     alpha: float,
     limit: float,
 ) -> Tensor:
     """See `cpu.experts`."""
-    out = torch.zeros(x.shape, dtype=torch.float64)
+    out = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     for token, (chosen, weight) in enumerate(zip(expert_ids.tolist(), weights.double(), strict=True)):
         for expert, w in zip(chosen, weight, strict=True):
-            hidden = swiglu_oai(gate_up_proj[expert].double() @ x[token].double(), alpha, limit)
-            out[token] += w * (down_proj[expert].double() @ hidden)
+            hidden = swiglu_oai(dense(gate_up_proj[expert], torch.float64) @ x[token].double(), alpha, limit)
+            out[token] += w * (dense(down_proj[expert], torch.float64) @ hidden)
     return out
+
+
+def moe(
+    x: Tensor,
+    expert_ids: Tensor,
+    weights: Tensor,
+    gate_up: Weight,
+    down: Weight,
+    shared_gate_up: Weight,
+    shared_down: Weight,
+    *,
+    scale: float,
+    alpha: float,
+    limit: float,
+) -> Tensor:
+    """See `cpu.moe`."""
+    routed = experts(x, expert_ids, weights, gate_up, down, alpha=alpha, limit=limit)
+    return scale * routed + linear(swiglu_oai(linear(x, shared_gate_up), alpha, limit), shared_down)
