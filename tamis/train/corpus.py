@@ -6,6 +6,7 @@ Sources: the standard library and the language reference (`pydoc_data`) of the r
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sysconfig
 from collections.abc import Iterator
@@ -24,19 +25,23 @@ _PLAIN = str.maketrans(
 )
 _LONGEST_LINE = 200
 _MAX_FILE_BYTES = 300_000
+# One file in so many is never trained on: perplexity is measured there.
+_HELD_OUT_SHARE = 16
 
 
-def library_sources() -> list[str]:
-    """Python source files, in path order."""
+def library_sources(*, held_out: bool = False) -> list[str]:
+    """Python source files, in path order: those to train on, or those kept for measuring, by a hash of their path."""
     roots = [Path(sysconfig.get_paths()["stdlib"])]
     numpy = importlib.util.find_spec("numpy")
     if numpy and numpy.origin:
         roots.append(Path(numpy.origin).parent)
-    return [text for root in roots for text in _python_files(root)]
+    return [text for root in roots for text in _python_files(root, held_out)]
 
 
-def _python_files(root: Path) -> Iterator[str]:
+def _python_files(root: Path, held_out: bool) -> Iterator[str]:
     for path in sorted(root.rglob("*.py")):
+        if _is_held_out(f"{root.name}/{path.relative_to(root)}") != held_out:
+            continue
         if _EXCLUDED & set(path.relative_to(root).parts) or path.stat().st_size > _MAX_FILE_BYTES:
             continue
         try:
@@ -45,6 +50,10 @@ def _python_files(root: Path) -> Iterator[str]:
             continue
         if len(text) > 200 and max(map(len, text.splitlines())) <= _LONGEST_LINE and text.isascii():
             yield text
+
+
+def _is_held_out(path: str) -> bool:
+    return hashlib.sha256(path.encode()).digest()[0] % _HELD_OUT_SHARE == 0
 
 
 def reference_topics() -> list[str]:

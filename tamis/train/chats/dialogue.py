@@ -129,12 +129,12 @@ def _follow_up(draw: Draw) -> list[Turn]:
         ]
     if kind == 1:
         a, b = maths.operands(draw, 1, 50)
-        c = draw.number(1, 12)  # so small that no sum with it is held out
+        c = draw.number(1, 12)  # so small that no sum with it is kept for tests
         return [
             Turn("user", f"What is {a} + {b}?"),
-            Turn("assistant", f"{a} + {b} = {a + b}."),
+            Turn("assistant", f"{a} + {b} = {a + b}"),
             Turn("user", draw.say(("[And|Now] add {c}[.| to it.| to that.]", "[Plus|And plus] {c}?"), c=c)),
-            Turn("assistant", f"{a + b} + {c} = {a + b + c}."),
+            Turn("assistant", f"{a + b} + {c} = {a + b + c}"),
         ]
     question, answer = question_and_answer(draw)
     turns = [Turn("user", question), Turn("assistant", answer)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.names import people
+from tamis.train.chats.split import held_out_operation
 
 _NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -14,16 +15,13 @@ _THINGS = (
 )
 
 
-def held_out(a: int, b: int) -> bool:
-    """One pair of operands in eleven never appears in training: the score of sums is measured on those."""
-    return (7 * a + 3 * b) % 11 == 5 and a > 12 and b > 12
-
-
-def operands(draw: Draw, low: int, high: int, testing: bool = False) -> tuple[int, int]:
-    """Two numbers to be added, held out or not."""
+def operands(draw: Draw, low: int, high: int, sign: str = "+", *, testing: bool = False) -> tuple[int, int]:
+    """Two numbers of [low, high] for `a sign b`: one of the problems kept for tests, or none of them."""
     while True:
         a, b = draw.number(low, high), draw.number(low, high)
-        if held_out(a, b) == testing:
+        if sign == "-":
+            a, b = max(a, b), min(a, b)
+        if held_out_operation(sign, a, b) == testing:
             return a, b
 
 
@@ -31,12 +29,12 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
     """A question, its answer, and one line of reasoning. `testing` draws the held-out operands."""
     kind = draw.number(0, 2) if testing else draw.number(0, 9)
     if kind <= 3:
-        a, b = operands(draw, 13 if testing else 0, 99, testing)
+        a, b = operands(draw, 0, 99, testing=testing)
         if not testing and draw.chance(0.3):
             a, b = operands(draw, 0, 999)
         sign, word, result = "+", "plus", a + b
     elif kind <= 6:
-        a, b = sorted(operands(draw, 0, 99), reverse=True)
+        a, b = operands(draw, 0, 99, "-")
         sign, word, result = "-", "minus", a - b
     elif kind <= 8:
         a, b = draw.number(0, 12), draw.number(0, 12)
@@ -61,16 +59,16 @@ def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
         ),
         e=expression,
     )
-    full = f"{a} {word if shown == word else sign} {b}"
-    answer = draw.say(("{e} is {r}.", "{e} = {r}"), e=full, r=result) if draw.chance(0.85) else f"{result}"
-    return question, answer, f"{full} = {result}."
+    # One form of answer for all, as `train/skills` has it: what is exact can be scored.
+    full = f"{a} {'*' if sign in '×x' else sign} {b} = {result}"
+    return question, full, f"{full}."
 
 
 def story_problem(draw: Draw) -> tuple[str, str, str]:
     """A sum in a small story, with one line of reasoning."""
     thing, name, other = draw.one(_THINGS), *people(draw, 2)
     kind = draw.number(0, 3)
-    a, b = operands(draw, 2, 20)
+    a, b = operands(draw, 2, 20, "-" if kind == 1 else "+")
     if kind == 0:
         text = draw.say(
             "{n} has {a} {t}[ and| and then|. {n}] [buys|finds|gets] {b} more. How many {t} does {n} have[| now]?",
@@ -81,7 +79,6 @@ def story_problem(draw: Draw) -> tuple[str, str, str]:
         )
         sign, result = "+", a + b
     elif kind == 1:
-        a = max(a, b)
         text = draw.say(
             "{n} has {a} {t}[ and| and then|. {n}] [loses|gives away|sells|gives {o}] {b}. How many {t} does {n} have [left|now]?",
             n=name,

@@ -7,6 +7,7 @@ import json
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.facts import COUNTRIES, GROUPS
 from tamis.train.chats.names import invented, person
+from tamis.train.chats.split import held_out, length_key, sorting_key
 
 _PLAIN = (
     "table chair window door house garden river mountain street bread water letter paper stone cloud rain light music "
@@ -27,6 +28,8 @@ def sort_things(draw: Draw) -> tuple[str, str]:
     count = draw.number(3, 7)
     if draw.chance(0.6):
         numbers = draw.some(range(100), count)
+        while held_out(sorting_key([str(n) for n in numbers])):
+            numbers = draw.some(range(100), count)
         if draw.chance(0.25):
             return draw.say(
                 "Sort [these numbers |]from [large to small|high to low|largest to smallest]: {l}",
@@ -37,6 +40,8 @@ def sort_things(draw: Draw) -> tuple[str, str]:
             l=_listing([str(n) for n in numbers]),
         ).replace("  ", " ").replace(" :", ":"), _listing([str(n) for n in sorted(numbers)])
     words = draw.some(_WORDS, min(count, 5))
+    while held_out(sorting_key(words)):
+        words = draw.some(_WORDS, min(count, 5))
     return draw.say(
         "[Sort|Please sort|Order] [these words|the words][| alphabetically| by the alphabet]: {l}", l=_listing(words)
     ), _listing(sorted(words))
@@ -47,6 +52,8 @@ def pick(draw: Draw) -> tuple[str, str]:
     kind = draw.number(0, 5)
     numbers = draw.some(range(100), draw.number(3, 6))
     words = draw.some(_WORDS, draw.number(3, 6))
+    while held_out(length_key(words)):
+        words = draw.some(_WORDS, draw.number(3, 6))
     if kind == 0:
         return draw.say(
             "[What|Which] is the [largest|biggest|greatest] number [in|of]: {l}?", l=_listing([str(n) for n in numbers])
