@@ -31,16 +31,17 @@ _HELD_OUT_SHARE = 16
 
 def library_sources(*, held_out: bool = False) -> list[str]:
     """Python source files, in path order: those to train on, or those kept for measuring, by a hash of their path."""
-    roots = [Path(sysconfig.get_paths()["stdlib"])]
+    roots = {"stdlib": Path(sysconfig.get_paths()["stdlib"])}
     numpy = importlib.util.find_spec("numpy")
     if numpy and numpy.origin:
-        roots.append(Path(numpy.origin).parent)
-    return [text for root in roots for text in _python_files(root, held_out)]
+        roots["numpy"] = Path(numpy.origin).parent
+    return [text for name, root in roots.items() for text in _python_files(name, root, held_out)]
 
 
-def _python_files(root: Path, held_out: bool) -> Iterator[str]:
+def _python_files(name: str, root: Path, held_out: bool) -> Iterator[str]:
     for path in sorted(root.rglob("*.py")):
-        if _is_held_out(f"{root.name}/{path.relative_to(root)}") != held_out:
+        # The same file of every version of the library: what is trained with one is measured with another.
+        if _is_held_out(f"{name}/{path.relative_to(root)}") != held_out:
             continue
         if _EXCLUDED & set(path.relative_to(root).parts) or path.stat().st_size > _MAX_FILE_BYTES:
             continue
