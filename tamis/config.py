@@ -18,6 +18,7 @@ LoadFormat = Literal["auto", "safetensors", "dummy"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 Device = Literal["auto", "cpu", "cuda"]
 DequantContract = Literal["auto", "exact", "e4m3"]
+Selection = Literal["model", "random"]
 
 BLOCK_TOKENS = 128
 BUNDLED_MODEL = "nano"
@@ -36,14 +37,18 @@ class AttentionConfig:
         indexer_kv_dtype: dtype of the index lane; "auto" follows the checkpoint, as `kv_cache_dtype` does.
         dequant_contract: how NVFP4 lanes are read: "exact" (e2m1·scale) or "e4m3" (rounded to E4M3 again, queries
             cast to E4M3, as M3.1 was trained); "auto" is "exact".
+        selection: who chooses the blocks a query reads: "model" is its indexer; "random" draws them, forced ones kept.
+            A measuring device, never a way to serve: what random blocks still answer, the indexer need not be good for.
     """
 
     indexer_kv_dtype: CacheDtype = "auto"
     dequant_contract: DequantContract = "auto"
+    selection: Selection = "model"
 
     def __post_init__(self) -> None:
         _check_choice("--attention-config indexer_kv_dtype", self.indexer_kv_dtype, CacheDtype)
         _check_choice("--attention-config dequant_contract", self.dequant_contract, DequantContract)
+        _check_choice("--attention-config selection", self.selection, Selection)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 
 class ProgressReport:
     """Shows stages that run from 0 to 100 percent. A context manager, called with (stage, percent)."""
 
     def __init__(self, console: Console | None = None) -> None:
+        # Here, so that a bare machine without rich can run the engine with no progress shown.
+        from rich.console import Console
+
         self._console = console or Console(file=sys.stderr)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -20,6 +25,8 @@ class ProgressReport:
         self._tenth = -1
 
     def __enter__(self) -> ProgressReport:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
             # Gone once done: what stays on the terminal is the answer.
