@@ -6,7 +6,9 @@ from. Source: facts of MSA training: KL(stop-grad group mean of main attention �
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,9 +16,31 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tamis.config import BLOCK_TOKENS
 from tamis.models.config import M3Config
+from tamis.train.quantization import fake_cached, fake_query
+from tamis.train.selected_attention import selected_attention, token_mask
 
 # Scores of a block's tokens are made for this many queries at a time: bounds memory, changes nothing.
 _QUERY_CHUNK = 1024
+
+
+def _block_maxima(index_q: Tensor, index_k: Tensor, query: Tensor) -> Tensor:
+    """Largest visible score of each block.
+
+    Args:
+        index_q: [rows, heads, n, D]; index_k: [rows, 1, D, blocks · 128].
+        query: [n] int64, positions.
+
+    Returns:
+        [rows, heads, n, blocks] fp32, −inf where a block holds no visible token.
+    """
+    scores = index_q @ index_k
+    hidden = torch.arange(scores.shape[-1], device=query.device) > query[:, None]
+    return scores.float().masked_fill(hidden, -torch.inf).unflatten(-1, (-1, BLOCK_TOKENS)).amax(-1)
+
+
+@functools.cache
+def _compiled_maxima() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    return torch.compile(_block_maxima, dynamic=False)
 
 
 class TrainAttention:
@@ -27,7 +51,14 @@ class TrainAttention:
     """
 
     def __init__(
-        self, config: M3Config, rows: int, length: int, *, queries: Tensor | None = None, index_sees_all: bool = False
+        self,
+        config: M3Config,
+        rows: int,
+        length: int,
+        *,
+        queries: Tensor | None = None,
+        index_sees_all: bool = False,
+        nvfp4_cache: bool = False,
     ):
         """Set up for one forward.
 
@@ -36,6 +67,7 @@ class TrainAttention:
             rows, length: of the sequences.
             queries: [rows, n] int64, query positions of each row that the index loss looks at; None computes none.
             index_sees_all: compare over all visible tokens, also past the selected ones: how the branch warms up.
+            nvfp4_cache: round keys, values and queries as an NVFP4 cache under the e4m3 contract does.
         """
         self.config = config
         self.group_size = config.num_heads // config.num_kv_heads
@@ -43,6 +75,7 @@ class TrainAttention:
         self.length = length
         self.queries = queries
         self.index_sees_all = index_sees_all
+        self.nvfp4_cache = nvfp4_cache
         self.index_losses: list[Tensor] = []
 
     @property
@@ -56,21 +89,24 @@ class TrainAttention:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
     ) -> Tensor:
         """See `models.m3.Attention`."""
+        if self.nvfp4_cache:
+            q, k, v = fake_query(q), fake_cached(k), fake_cached(v)
         q, k, v = (x.unflatten(0, (self.rows, self.length)).transpose(1, 2) for x in (q, k, v))
-        mask = None
+        scale = self.config.head_dim**-0.5
+        selected = None
         if index_q is not None and index_k is not None:
+            if self.nvfp4_cache:
+                index_q, index_k = fake_query(index_q), fake_cached(index_k)
             index_q = index_q.unflatten(0, (self.rows, self.length)).transpose(1, 2)
             index_k = index_k.unflatten(0, (self.rows, self.length))
             selected = self._selected_blocks(index_q, index_k) if self.is_selective else None
             if self.queries is not None and torch.is_grad_enabled():
                 seen = None if self.index_sees_all else selected
                 self.index_losses.append(self._index_loss(self.queries, q, k, index_q, index_k, seen))
-            if selected is not None:
-                mask = self._token_mask(selected, torch.arange(self.length, device=q.device))  # [rows, heads, n, n]
-                mask = mask.repeat_interleave(self.group_size, dim=1)
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.config.head_dim**-0.5, enable_gqa=True
-        )
+        if selected is None:
+            out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+        else:
+            out = selected_attention(q, k, v, selected, scale)
         return out.transpose(1, 2).flatten(0, 1)
 
     @torch.no_grad()
@@ -78,27 +114,20 @@ class TrainAttention:
         """[rows, heads, length, blocks] bool: the blocks each query reads."""
         config, device = self.config, index_q.device
         num_blocks = -(-self.length // BLOCK_TOKENS)
-        padded = num_blocks * BLOCK_TOKENS
         block = torch.arange(num_blocks, device=device)
-        key = torch.arange(padded, device=device)
+        index_k = torch.nn.functional.pad(index_k, (0, 0, 0, num_blocks * BLOCK_TOKENS - self.length))
+        # One kernel reads the scores once; left to themselves the operations below would make five passes.
+        block_maxima = _compiled_maxima() if index_q.is_cuda else _block_maxima
         parts = []
         for start in range(0, self.length, _QUERY_CHUNK):
             query = torch.arange(start, min(start + _QUERY_CHUNK, self.length), device=device)
-            scores = (index_q[:, :, query] @ index_k[:, None].transpose(2, 3)).float()
-            scores = torch.nn.functional.pad(scores, (0, padded - self.length))
-            scores = scores.masked_fill(key > query[:, None], -torch.inf)
-            best = scores.unflatten(-1, (num_blocks, BLOCK_TOKENS)).amax(-1)
+            best = block_maxima(index_q[:, :, query], index_k[:, None].transpose(2, 3), query)
             own = query[:, None] // BLOCK_TOKENS
             forced = ((block < config.init_blocks) | (block > own - config.local_blocks)) & (block <= own)
             best = best.masked_fill(forced, torch.inf)
             chosen = best.topk(min(config.topk_blocks, num_blocks), dim=-1).indices
             parts.append(torch.zeros_like(best, dtype=torch.bool).scatter_(-1, chosen, True) & (block <= own))
         return torch.cat(parts, dim=2)
-
-    def _token_mask(self, selected: Tensor, queries: Tensor) -> Tensor:
-        """Selected blocks [rows, heads, n, blocks] of `queries` [..., n] → visible tokens [rows, heads, n, length]."""
-        tokens = selected.repeat_interleave(BLOCK_TOKENS, dim=-1)[..., : self.length]
-        return tokens & (torch.arange(self.length, device=queries.device) <= queries[..., None])
 
     def _index_loss(
         self, queries: Tensor, q: Tensor, k: Tensor, index_q: Tensor, index_k: Tensor, selected: Tensor | None
@@ -112,7 +141,7 @@ class TrainAttention:
         if selected is None:
             visible = (torch.arange(self.length, device=q.device) <= queries[:, :, None])[:, None]
         else:
-            visible = self._token_mask(rows_of(selected), queries[:, None])
+            visible = token_mask(rows_of(selected), queries[:, None], self.length)
         with torch.no_grad():
             grouped = rows_of(q).unflatten(1, (config.num_kv_heads, self.group_size))
             main = (grouped @ k[:, :, None].transpose(3, 4)).float() / math.sqrt(config.head_dim)

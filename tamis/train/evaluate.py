@@ -1,137 +1,109 @@
-"""Scores of a trained model: held-out loss, and exact answers on questions it has not seen."""
+"""A quick look at a model between phases, with the training forward: no cache, no generation.
+
+An answer is right when every one of its tokens is the model's first choice given the tokens before, which is when
+greedy generation would give it. The scores that count are `tamis bench eval`'s, through the engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from tokenizers import Tokenizer
 
 from tamis.models.m3 import M3ForCausalLM
-from tamis.train.chats import Chat, Draw, Turn, code, conversation, facts, maths, recall, render, render_prompt, words
-from tamis.train.dataset import Encoder, pack
-from tamis.train.generate import generate
-from tamis.train.loop import sequence_loss
-from tamis.train.tokenizer import END_OF_TURN, special_id
+from tamis.train.attention import TrainAttention
+from tamis.train.chats import Draw, render
+from tamis.train.dataset import SPOKEN, Document, Encoder
+from tamis.train.skills import SKILLS, random_document
 
-# Far above the seeds of training.
-_EVALUATION_SEED = 900_000_000
-
-DEMO_QUESTIONS = (
-    "Hello! Who are you, and what can you do?",
-    "Hi! What's your name?",
-    "What is the capital of France?",
-    "What is 27 + 45?",
-    "Write a Python function that adds two numbers.",
-    "Write a Python function to check whether a number is prime.",
-    "Tell me a story about a fox.",
-    "What is sparse attention?",
-    "Sort these numbers: 42, 7, 19, 3",
-    "Give me a JSON object with name Clara and age 30.",
-    "Thank you very much!",
-)
-
-
-@dataclass(frozen=True)
-class Skill:
-    """Questions with one right answer; `answers` maps a draw to (chat, text that the answer must hold)."""
-
-    name: str
-    answers: Callable[[Draw], tuple[Chat, str]]
-    max_tokens: int = 96
-
-
-def _single(question: str, answer: str) -> Chat:
-    return Chat((Turn("user", question), Turn("assistant", answer)))
-
-
-def _sum(draw: Draw) -> tuple[Chat, str]:
-    question, answer, reasoning = maths.arithmetic(draw, testing=True)
-    return _single(question, answer), reasoning.split(" = ")[1].rstrip(".")
-
-
-def _whole(skill: Callable[[Draw], tuple[str, str]]) -> Callable[[Draw], tuple[Chat, str]]:
-    def answers(draw: Draw) -> tuple[Chat, str]:
-        question, answer = skill(draw)
-        return _single(question, answer), answer
-
-    return answers
-
-
-def _body(draw: Draw) -> tuple[Chat, str]:
-    question, answer = code.write_function(draw)
-    return _single(question, answer), answer.split("):\n")[1].split("\n```")[0]
-
-
-def _personal(draw: Draw) -> tuple[Chat, str]:
-    turns = recall.personal(draw)
-    return Chat(turns), turns[-1].content
-
-
-SKILLS = (
-    Skill("held-out sums (two digits)", _sum),
-    Skill("capitals, continents, languages", _whole(facts.capital)),
-    Skill("small facts", _whole(facts.table_fact)),
-    Skill("sort a list", _whole(words.sort_things)),
-    Skill("read a short text", _whole(recall.short_text)),
-    Skill("remember across turns", _personal),
-    Skill("JSON", _whole(words.person_json)),
-    Skill("Python function", _body),
-)
-
-
-def needle_skill(filler: Sequence[str], characters: int) -> Skill:
-    """Find one code in about `characters` of text."""
-
-    def answers(draw: Draw) -> tuple[Chat, str]:
-        chat = recall.needle(draw, filler, characters)
-        chat = Chat(chat.turns[:2])
-        return chat, chat.turns[-1].content
-
-    return Skill(f"find a code in {characters:,} characters", answers, max_tokens=16)
-
-
-def score(model: M3ForCausalLM, tokenizer: Tokenizer, skill: Skill, *, count: int, max_tokens: int) -> float:
-    """Share of `count` questions whose greedy answer holds the right text."""
-    max_tokens = min(max_tokens, skill.max_tokens)
-    chats = [skill.answers(Draw(_EVALUATION_SEED + i)) for i in range(count)]
-    prompts = [tokenizer.encode(render_prompt(chat)).ids for chat, _ in chats]
-    stop = special_id(tokenizer, END_OF_TURN)
-    right = 0
-    # Prompts of like length together; long ones a few at a time.
-    order = sorted(range(count), key=lambda i: len(prompts[i]))
-    while order:
-        batch = [order.pop()]
-        size = max(1, 65_536 // (len(prompts[batch[0]]) + max_tokens))
-        batch += [order.pop() for _ in range(min(size - 1, len(order)))]
-        for index, ids in zip(
-            batch, generate(model, [prompts[i] for i in batch], max_tokens=max_tokens, stop_id=stop), strict=True
-        ):
-            right += chats[index][1] in tokenizer.decode(ids)
-    return right / count
+# Rows are padded to one of few lengths, so that little is compiled.
+_ROW_TOKENS = (1024, 2048, 8192, 32_768, 65_536, 131_072)
+_BATCH_TOKENS = 65_536
+_SEED = 1 << 61
 
 
 @torch.no_grad()
-def held_out_loss(model: M3ForCausalLM, tokenizer: Tokenizer, *, count: int, length: int) -> float:
-    """Cross-entropy of answers in conversations from unseen seeds, in nats a token."""
-    documents = Encoder(tokenizer).chats(render(conversation(Draw(_EVALUATION_SEED + i))) for i in range(count))
-    tokens, weights = pack(documents, length, seed=0)
+def share_right(model: M3ForCausalLM, documents: Sequence[Document], *, nvfp4_cache: bool) -> float:
+    """Share of the answers (runs of full loss weight) in `documents` that the model gives exactly."""
     device = next(model.parameters()).device
-    total = 0.0
-    for row, weight in zip(tokens, weights, strict=True):
-        spoken = torch.from_numpy((weight == 100).astype("float32"))[None].to(device)
-        total += float(sequence_loss(model, torch.from_numpy(row.astype("int64"))[None].to(device), spoken)[0])
-    return total / len(tokens)
+    right = total = 0
+    for length in sorted({_row_length(document) for document in documents}):
+        rows = [document for document in documents if _row_length(document) == length]
+        size = max(1, _BATCH_TOKENS // length)
+        for start in range(0, len(rows), size):
+            batch = rows[start : start + size]
+            ids = torch.zeros(len(batch), length, dtype=torch.long)
+            for row, (tokens, _) in zip(ids, batch, strict=True):
+                row[: len(tokens)] = torch.from_numpy(tokens.astype("int64"))
+            attention = TrainAttention(model.config, len(batch), length, nvfp4_cache=nvfp4_cache)
+            positions = torch.arange(length, device=device).repeat(len(batch))
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+                hidden = model(ids.to(device).flatten(), positions, attention, length).unflatten(0, ids.shape)
+                for row, (_, weights) in enumerate(batch):
+                    targets = torch.from_numpy((weights == SPOKEN).nonzero()[0])
+                    chosen = model.compute_logits(hidden[row, targets.to(device) - 1]).argmax(-1).cpu()
+                    hits = (chosen == ids[row, targets]).tolist()
+                    for answer in _runs(targets.tolist(), hits):
+                        right += all(answer)
+                        total += 1
+    return right / max(total, 1)
 
 
-def samples(model: M3ForCausalLM, tokenizer: Tokenizer, *, max_tokens: int) -> list[tuple[str, str]]:
-    """Greedy answers to `DEMO_QUESTIONS`, and a continued function."""
-    stop = special_id(tokenizer, END_OF_TURN)
-    prompts = [render_prompt(_single(question, "")) for question in DEMO_QUESTIONS] + [
-        "def add(a, b):",
-        "def is_even(n):",
-    ]
-    ids = [tokenizer.encode(prompt).ids for prompt in prompts]
-    answers = [tokenizer.decode(new) for new in generate(model, ids, max_tokens=max_tokens, stop_id=stop)]
-    return list(zip((*DEMO_QUESTIONS, *prompts[-2:]), answers, strict=True))
+def _row_length(document: Document) -> int:
+    return next(length for length in _ROW_TOKENS if length >= len(document[0]))
+
+
+def _runs(places: list[int], values: list[bool]) -> list[list[bool]]:
+    """Values of neighbouring places together."""
+    runs: list[list[bool]] = []
+    for i, (place, value) in enumerate(zip(places, values, strict=True)):
+        if i and place == places[i - 1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return runs
+
+
+def skill_documents(tokenizer: Tokenizer, name: str, count: int) -> list[Document]:
+    """Held-out items of a skill."""
+    encoder = Encoder(tokenizer)
+    texts = [render(SKILLS[name].test_item(Draw(i)).chat) for i in range(count)]
+    documents = encoder.chats(texts, read=0)
+    return [documents[i] for i in range(len(documents)) if len(documents[i][0]) <= _ROW_TOKENS[1]]
+
+
+def needle_documents(tokenizer: Tokenizer, filler: Sequence[str], length: int, count: int) -> list[Document]:
+    """Texts of at most `length` tokens, nearly full, with questions on facts of keys that training may have seen."""
+    encoder = Encoder(tokenizer)
+    found: list[Document] = []
+    chars = int(3.6 * length)
+    seed = 0
+    while len(found) < count:
+        documents = encoder.chats([render(random_document(Draw(_SEED + seed), filler, chars))], read=0)
+        if len(documents[0][0]) > length:
+            chars = int(0.97 * chars)
+        elif len(documents[0][0]) > 0.8 * length:
+            found.append(documents[0])
+        seed += 1
+    return found
+
+
+def quick_scores(
+    model: M3ForCausalLM,
+    tokenizer: Tokenizer,
+    filler: Sequence[str],
+    *,
+    items: int,
+    lengths: Sequence[int],
+    nvfp4_cache: bool,
+) -> dict[str, float]:
+    """Share right of each skill, and of needles in texts of `lengths` tokens."""
+    model.eval()
+    scores = {}
+    for name in SKILLS:
+        scores[name] = share_right(model, skill_documents(tokenizer, name, items), nvfp4_cache=nvfp4_cache)
+    for length in lengths:
+        texts = needle_documents(tokenizer, filler, length, max(1, items // 20))
+        scores[f"needle {length}"] = share_right(model, texts, nvfp4_cache=nvfp4_cache)
+    return {name: round(share, 4) for name, share in scores.items()}

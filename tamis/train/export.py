@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from tamis.train.tokenizer import BEGIN_OF_DOCUMENT, END_OF_TURN, IMAGE, VIDEO, 
 
 # As published: the router stays fp32.
 _FP32 = ("gate.weight", "e_score_correction_bias")
+SHARD_BYTES = 15_000_000
 TEMPLATE = Path(__file__).parents[1] / "frontend" / "templates" / "minimax_m3.jinja"
 
 
@@ -60,14 +60,21 @@ def _split(name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
     return [(stem + name, tensor)]
 
 
-def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: Path) -> dict[str, str]:
-    """Write the checkpoint into `folder`.
+@torch.no_grad()
+def load_master(model: M3ForCausalLM, folder: Path) -> None:
+    """Fill a model from a folder that `export` wrote."""
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors |= load_file(file)
+    for name, target in model.state_dict().items():
+        for hub_name, part in _split(name, target):
+            part.copy_(tensors[hub_name])
 
-    Returns:
-        SHA-256 of each file by name.
-    """
+
+def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: Path) -> None:
+    """Write the bf16 checkpoint into `folder`, in shards of at most `SHARD_BYTES`."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(hub_tensors(model), folder / "model.safetensors", metadata={"format": "pt"})
+    _save_shards(hub_tensors(model), folder)
     begin, end = tokenizer.token_to_id(BEGIN_OF_DOCUMENT), tokenizer.token_to_id(END_OF_TURN)
     config = preset.config_json()
     config |= {"image_token_index": tokenizer.token_to_id(IMAGE), "video_token_index": tokenizer.token_to_id(VIDEO)}
@@ -84,12 +91,24 @@ def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: P
     for name, value in (("config.json", config), ("generation_config.json", generation)):
         (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     save_tokenizer(tokenizer, folder, max_length=preset.max_length, chat_template=TEMPLATE.read_text(encoding="utf-8"))
-    names = (
-        "model.safetensors",
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-    )
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def _save_shards(tensors: dict[str, Tensor], folder: Path) -> None:
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if size + tensor.nbytes > SHARD_BYTES and shards[-1]:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    for old in folder.glob("model*.safetensors*"):
+        old.unlink()
+    names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
+    for file, shard in zip(names, shards, strict=True):
+        save_file(shard, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+        "weight_map": {name: file for file, shard in zip(names, shards, strict=True) for name in shard},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

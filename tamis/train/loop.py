@@ -1,4 +1,4 @@
-"""The training loop: AdamW on fp32 weights, bf16 autocast on a GPU, one schedule over all phases."""
+"""The training loop of a phase: AdamW on fp32 weights, bf16 autocast on a GPU."""
 
 from __future__ import annotations
 
@@ -6,58 +6,42 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tamis.models.m3 import M3ForCausalLM
 from tamis.train.attention import TrainAttention
-from tamis.train.moe import CountingRouter, prepare_for_training
+from tamis.train.moe import CountingRouter, WideExperts, prepare_for_training
 from tamis.train.presets import Phase, Preset
+from tamis.train.quantization import quantize_linears
+from tamis.train.rows import Rows
 
-Rows = tuple[np.ndarray, np.ndarray]
-
-_WARMUP_STEPS = 200
-_LOG_STEPS = 50
-_SAVE_STEPS = 2000
+_WARMUP_STEPS = 100
+_LOG_STEPS = 20
 _BALANCE_RATE = 2e-3
-# 16 query rows of each sequence teach the index branch; sequences are many.
-_SAMPLED_QUERIES = 16
+# So many query rows of a step teach the index branch, drawn by loss weight: sequences are many.
+_SAMPLED_QUERIES = 1536
 # 1 + w scales the norm's output: this start gives index scores the spread that a scale of head_dim^-0.5 would.
 _INDEX_NORM_START = 128**-0.25 - 1.0
 
 
 @dataclass
 class TrainState:
-    """What a checkpoint keeps."""
+    """What lives through the phases of one process.
+
+    Attributes:
+        step: optimiser steps done by `optimizer`.
+    """
 
     model: M3ForCausalLM
     optimizer: torch.optim.Optimizer
     routers: list[CountingRouter]
     step: int = 0
-    elapsed_s: float = 0.0
-
-    def save(self, path: Path) -> None:
-        """Write all of it, atomically."""
-        values = {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "elapsed_s": self.elapsed_s,
-        }
-        torch.save(values, path.with_suffix(".part"))
-        path.with_suffix(".part").replace(path)
-
-    def load(self, path: Path) -> None:
-        """Continue from `save`."""
-        values = torch.load(path, map_location="cpu", weights_only=True)
-        self.model.load_state_dict(values["model"])
-        self.optimizer.load_state_dict(values["optimizer"])
-        self.step, self.elapsed_s = values["step"], values["elapsed_s"]
+    compiled: bool = field(default=False)
 
 
 def initial_state(preset: Preset, device: torch.device, *, seed: int) -> TrainState:
@@ -79,11 +63,19 @@ def initial_state(preset: Preset, device: torch.device, *, seed: int) -> TrainSt
     others = [p for n, p in model.named_parameters() if p.dim() == 1 or "embed" in n]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-        lr=preset.learning_rate,
+        lr=preset.phases[0].learning_rate[0],
         betas=(0.9, 0.95),
         fused=device.type == "cuda",
     )
     return TrainState(model, optimizer, routers)
+
+
+def set_quantized(model: M3ForCausalLM) -> None:
+    """From here on the forward rounds linears and experts as M3.1's checkpoint does; the weights stay fp32."""
+    quantize_linears(model)
+    for module in model.modules():
+        if isinstance(module, WideExperts):
+            module.quantized = True
 
 
 def sequence_loss(
@@ -93,13 +85,16 @@ def sequence_loss(
     *,
     sampled_queries: int = 0,
     index_sees_all: bool = False,
+    nvfp4_cache: bool = False,
+    positions: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Loss of rows.
 
     Args:
         tokens: [rows, length + 1] int64. weights: same shape, loss weight of each token as a target.
         sampled_queries: positions of each row that the index loss looks at, drawn by loss weight; 0 leaves it out.
-        index_sees_all: see `TrainAttention`.
+        index_sees_all, nvfp4_cache: see `TrainAttention`.
+        positions: [rows, length] int64, ascending in a row; 0, 1, 2, … when None.
 
     Returns:
         weighted mean cross-entropy in nats; mean index loss over the sparse layers (0 when left out).
@@ -108,10 +103,13 @@ def sequence_loss(
     queries = None
     if sampled_queries:
         queries = weights[:, 1:].float().clamp_min(0.01).multinomial(sampled_queries, replacement=True)
-    attention = TrainAttention(model.config, rows, length, queries=queries, index_sees_all=index_sees_all)
-    positions = torch.arange(length, device=tokens.device).repeat(rows)
+    attention = TrainAttention(
+        model.config, rows, length, queries=queries, index_sees_all=index_sees_all, nvfp4_cache=nvfp4_cache
+    )
+    if positions is None:
+        positions = torch.arange(length, device=tokens.device).expand(rows, -1)
     with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=tokens.is_cuda):
-        hidden = model(tokens[:, :-1].flatten(), positions, attention, length)
+        hidden = model(tokens[:, :-1].flatten(), positions.flatten(), attention, model.config.max_position_embeddings)
         logits = model.compute_logits(hidden)
     share = weights[:, 1:].flatten().float()
     losses = nn.functional.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
@@ -119,111 +117,112 @@ def sequence_loss(
     return (losses * share).sum() / share.sum().clamp_min(1e-6), index
 
 
-class RowSampler:
-    """Endless shuffled rows of one phase, on the device."""
+def gapped_positions(rows: int, length: int, max_length: int, share: float, generator: torch.Generator) -> Tensor:
+    """Positions [rows, length] int64; a `share` of the rows leaps ahead at up to three places, within `max_length`.
 
-    def __init__(self, rows: Rows, phase: Phase, device: torch.device, *, seed: int):
-        self.tokens = torch.from_numpy(rows[0].astype(np.int16)).to(device)
-        self.weights = torch.from_numpy(rows[1]).to(device)
-        self.phase = phase
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(tokens int64, weights float) of `phase.rows` rows."""
-        count = len(self.tokens)
-        while True:
-            order = torch.randperm(count, generator=self.generator)
-            if count < self.phase.rows:
-                order = order.repeat(-(-self.phase.rows // count))
-            order = order.to(self.tokens.device)
-            for start in range(0, len(order) - self.phase.rows + 1, self.phase.rows):
-                chosen = order[start : start + self.phase.rows]
-                # int16 keeps rows small on the device; no vocabulary here needs the sign bit.
-                yield self.tokens[chosen].long(), self.weights[chosen].float() / 100.0
+    Text at both ends of a leap is as far apart as in a longer context, at the price of a short one.
+    """
+    positions = torch.arange(length).repeat(rows, 1)
+    for row in range(rows):
+        if float(torch.rand((), generator=generator)) >= share:
+            continue
+        room = int((max_length - length) * float(torch.rand((), generator=generator)))
+        for place in torch.randint(1, length, (3,), generator=generator).tolist():
+            positions[row, place:] += int(room / 3 * 2 * float(torch.rand((), generator=generator)))
+    return positions.clamp_max_(max_length - 1) if length < max_length else positions
 
 
-def train(
+def train_phase(
     state: TrainState,
     preset: Preset,
-    rows: list[Rows],
-    folder: Path,
+    phase: Phase,
+    batches: Iterator[Rows],
+    log_path: Path,
     *,
-    limit_s: float,
+    minutes: float,
     seed: int,
     compile_layers: bool = False,
     max_steps: int | None = None,
-) -> None:
-    """Train to the end of the schedule, or to `limit_s` seconds: the schedule is shortened to end by then.
+) -> dict[str, Any]:
+    """Train one phase to the end of its schedule, or to `minutes`: the learning rate then falls faster.
 
-    Writes `log.jsonl` (one object a logged step) and `state.pt` into `folder`.
+    Writes one JSON object a logged step to `log_path`.
+
+    Returns:
+        {"steps", "tokens", "elapsed_s", "loss", "index_loss"}; the losses of the last logged steps.
     """
     model, device = state.model, next(state.model.parameters()).device
     model.rotary.lookup(torch.zeros(1, dtype=torch.long, device=device), preset.max_length)
-    samplers = [
-        RowSampler(phase_rows, phase, device, seed=seed + i).batches()
-        for i, (phase_rows, phase) in enumerate(zip(rows, preset.phases, strict=True))
-    ]
-    if compile_layers:
+    if phase.quantized:
+        set_quantized(model)
+    if compile_layers and not state.compiled:
         torch._dynamo.config.recompile_limit = 64
         for layer in model.layers:
             layer.compile(dynamic=False)
-    started = time.monotonic() - state.elapsed_s
-    seen = {"loss": torch.zeros((), device=device), "index": torch.zeros((), device=device)}
-    seen_steps = seen_tokens = 0
-    last_log = time.monotonic()
-    with open(folder / "log.jsonl", "a", encoding="utf-8") as log:
+        state.compiled = True
+    generator = torch.Generator().manual_seed(seed)
+    sampled = max(16, _SAMPLED_QUERIES // phase.rows)
+    seen = torch.zeros(2, device=device)
+    seen_steps = step = tokens_done = 0
+    entry: dict[str, Any] = {}
+    started = last_log = time.monotonic()
+    with open(log_path, "a", encoding="utf-8") as log:
         while True:
-            state.elapsed_s = time.monotonic() - started
-            progress = max(state.step / preset.steps, state.elapsed_s / limit_s)
-            if progress >= 1.0 or (max_steps is not None and state.step >= max_steps):
+            elapsed_s = time.monotonic() - started
+            progress = max(step / phase.steps, elapsed_s / (60 * minutes))
+            if progress >= 1.0 or (max_steps is not None and step >= max_steps):
                 break
-            number = next(i for i, phase in enumerate(preset.phases) if progress < phase.until)
-            rate = _rate(state.step, progress)
+            rate = phase.learning_rate[0] + progress * (phase.learning_rate[1] - phase.learning_rate[0])
+            rate *= min((state.step + 1) / _WARMUP_STEPS, 1.0)
             for group in state.optimizer.param_groups:
-                group["lr"] = preset.learning_rate * rate
-            tokens, weights = next(samplers[number])
+                group["lr"] = rate
+            tokens, weights = (torch.from_numpy(x).to(device, non_blocking=True) for x in _signed(next(batches)))
+            positions = gapped_positions(len(tokens), phase.length, preset.max_length, phase.gaps, generator)
             loss, index = sequence_loss(
                 model,
-                tokens,
-                weights,
-                sampled_queries=_SAMPLED_QUERIES,
-                index_sees_all=preset.phases[number].index_sees_all,
+                tokens.long(),
+                weights.float() / 100.0,
+                sampled_queries=sampled,
+                index_sees_all=phase.index_sees_all,
+                nvfp4_cache=phase.quantized,
+                positions=positions.to(device, non_blocking=True),
             )
             (loss + index).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             state.optimizer.step()
             state.optimizer.zero_grad(set_to_none=True)
             for router in state.routers:
-                router.balance(_BALANCE_RATE * rate)
+                router.balance(_BALANCE_RATE * rate / preset.phases[0].learning_rate[0])
             state.step += 1
-            seen["loss"] += loss.detach()
-            seen["index"] += index.detach()
+            step += 1
+            seen += torch.stack([loss.detach(), index.detach()])
             seen_steps += 1
-            seen_tokens += tokens.numel()
-            if state.step % _SAVE_STEPS == 0:
-                state.save(folder / "state.pt")
-            if state.step % _LOG_STEPS == 0 or state.step == preset.steps:
-                entry: dict[str, Any] = {
-                    "step": state.step,
-                    "phase": number,
-                    "loss": round(float(seen["loss"]) / seen_steps, 4),
-                    "index_loss": round(float(seen["index"]) / seen_steps, 4),
-                    "learning_rate": round(preset.learning_rate * rate, 6),
-                    "tokens_per_s": round(seen_tokens / (time.monotonic() - last_log)),
-                    "elapsed_s": round(time.monotonic() - started, 1),
+            tokens_done += weights[:, 1:].numel()
+            if step % _LOG_STEPS == 0 or step == phase.steps:
+                mean = (seen / seen_steps).tolist()
+                now = time.monotonic()
+                entry = {
+                    "phase": phase.name,
+                    "step": step,
+                    "tokens": tokens_done,
+                    "loss": round(mean[0], 4),
+                    "index_loss": round(mean[1], 4),
+                    "learning_rate": round(rate, 7),
+                    "tokens_per_s": round(seen_steps * phase.rows * phase.length / (now - last_log)),
+                    "elapsed_s": round(now - started, 1),
                 }
                 log.write(json.dumps(entry) + "\n")
                 log.flush()
-                if state.step % (10 * _LOG_STEPS) == 0 or state.step <= 2 * _LOG_STEPS:
+                if step % (10 * _LOG_STEPS) == 0 or step <= 2 * _LOG_STEPS:
                     print(json.dumps(entry), flush=True)
-                if not math.isfinite(entry["loss"]):
-                    raise FloatingPointError(f"the loss is {entry['loss']} at step {state.step}")
-                seen = {name: torch.zeros_like(value) for name, value in seen.items()}
-                seen_steps = seen_tokens = 0
-                last_log = time.monotonic()
-    state.save(folder / "state.pt")
+                if not math.isfinite(mean[0]):
+                    raise FloatingPointError(f"the loss is {mean[0]} at step {step}")
+                seen.zero_()
+                seen_steps, last_log = 0, now
+    report = {"steps": step, "tokens": tokens_done, "elapsed_s": round(time.monotonic() - started, 1)}
+    return report | {key: entry[key] for key in ("loss", "index_loss") if key in entry}
 
 
-def _rate(step: int, progress: float) -> float:
-    """Share of the peak learning rate: linear warm-up, flat, then a linear fall to 0 over the last 60%."""
-    return min((step + 1) / _WARMUP_STEPS, 1.0) * min((1.0 - progress) / 0.6, 1.0)
+def _signed(rows: Rows) -> Rows:
+    # torch indexes no unsigned 16-bit tensor; no vocabulary here needs the sign bit.
+    return rows[0].astype("int16"), rows[1]

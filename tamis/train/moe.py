@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tamis.kernels.swiglu import swiglu_oai
 from tamis.layers.moe import Experts, MoE, Router
 from tamis.models.m3 import M3ForCausalLM
+from tamis.train.quantization import fake_nvfp4
 
 
 class CountingRouter(Router):
@@ -48,7 +49,11 @@ class CountingRouter(Router):
 
 
 class WideExperts(Experts):
-    """`Experts` as one MLP of width num_experts · intermediate_size."""
+    """`Experts` as one MLP of width num_experts · intermediate_size.
+
+    Attributes:
+        quantized: round the weights to NVFP4 on the way (see `quantization`).
+    """
 
     def __init__(self, experts: Experts):
         nn.Module.__init__(self)
@@ -56,16 +61,25 @@ class WideExperts(Experts):
         self.down_proj = experts.down_proj
         self.alpha = experts.alpha
         self.limit = experts.limit
+        self.quantized = False
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        if not self.quantized:
+            return self.gate_up_proj, self.down_proj
+        # On disk gate and up are two matrices, each with its own global scale.
+        halves = self.gate_up_proj.unflatten(1, (2, -1))
+        return fake_nvfp4(halves).flatten(1, 2), fake_nvfp4(self.down_proj)
 
     def forward(self, x: Tensor, expert_ids: Tensor, weights: Tensor) -> Tensor:
         """See `Experts.forward`."""
         num_experts, width, hidden_size = self.gate_up_proj.shape
+        gate_up_proj, down_proj = self._weights()
         share = torch.zeros(x.shape[0], num_experts, dtype=weights.dtype, device=x.device)
         share = share.scatter(1, expert_ids, weights)
-        gate_up = nn.functional.linear(x, self.gate_up_proj.reshape(num_experts * width, hidden_size))
+        gate_up = nn.functional.linear(x, gate_up_proj.reshape(num_experts * width, hidden_size))
         hidden = swiglu_oai(gate_up.unflatten(-1, (num_experts, width)), self.alpha, self.limit)
         hidden = hidden * share[:, :, None].to(hidden.dtype)
-        down = self.down_proj.transpose(1, 2).reshape(num_experts * width // 2, hidden_size)
+        down = down_proj.transpose(1, 2).reshape(num_experts * width // 2, hidden_size)
         return hidden.flatten(1) @ down.to(hidden.dtype)
 
 

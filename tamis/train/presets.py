@@ -9,25 +9,45 @@ from tamis.models.config import M3Config, parse_config
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A stretch of training.
+class Mixture:
+    """What a phase reads, as shares of its tokens: adds up to 1.
 
     Attributes:
-        until: share of the whole run at which it ends.
-        length: tokens a row.
-        rows: rows a step. With rows · length the same in all phases, the layers compile once.
-        num_needles, needle_chars: prompts with codes to find, and the longest of them in characters.
-        share: of the other documents that the phase draws from.
-        index_sees_all: see `TrainAttention`.
+        chat: talk and small knowledge. skill: exercises that are scored. needle: long texts with facts to find.
+        functions: small Python functions. library: files of Python's library.
     """
 
-    until: float
+    chat: float
+    skill: float
+    needle: float
+    functions: float
+    library: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training, one command.
+
+    Attributes:
+        name: of the command line and of the folder it writes.
+        minutes: the schedule ends by then, or after `steps`.
+        length: tokens a row. rows: rows a step. With rows · length the same in all phases, layers compile once.
+        learning_rate: at the start and at the end; a straight line between them.
+        index_sees_all: see `TrainAttention`.
+        quantized: weights, cache and queries rounded as they will be served (see `quantization`).
+        gaps: share of rows whose positions jump, so that distances up to the longest context are seen.
+    """
+
+    name: str
+    minutes: float
+    steps: int
     length: int
     rows: int
-    num_needles: int
-    needle_chars: int
-    share: float = 1.0
-    index_sees_all: bool = False
+    learning_rate: tuple[float, float]
+    mixture: Mixture
+    index_sees_all: bool = True
+    quantized: bool = False
+    gaps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,22 +56,17 @@ class Preset:
 
     Attributes:
         text_config: of config.json, in M3's own spelling; vocab_size is the tokenizer's.
-        phases: in order; the last one ends at 1.0.
-        num_chats, num_functions: generated documents. library_repeats: copies of each library file.
-        answer_tokens: longest answer of the scores.
+        phases: in order; each starts from the weights of the one before.
+        tokenizer_chats: generated texts that the tokenizer sees. library_files: files it reads at most, None for all.
+        max_length: the context that config.json promises.
     """
 
     name: str
     text_config: dict[str, Any]
     phases: tuple[Phase, ...]
-    steps: int
-    learning_rate: float
-    num_chats: int
-    num_functions: int
-    library_repeats: int
+    tokenizer_chats: int
     library_files: int | None
     max_length: int
-    answer_tokens: int
 
     def config(self) -> M3Config:
         """The model's shape."""
@@ -67,10 +82,21 @@ class Preset:
             "text_config": {**self.text_config, "max_position_embeddings": self.max_length},
         }
 
+    def phase(self, name: str) -> Phase:
+        """One of `phases`.
 
-def _text_config(*, layers: int, full_layers: int, **sizes: int) -> dict[str, Any]:
-    """M3's own constants around the given sizes; the first `full_layers` are full-attention and dense."""
-    sparse = [int(layer >= full_layers) for layer in range(layers)]
+        Raises:
+            ValueError: another name.
+        """
+        for phase in self.phases:
+            if phase.name == name:
+                return phase
+        raise ValueError(f"phase is {name!r}, but must be one of {', '.join(p.name for p in self.phases)}")
+
+
+def _text_config(*, layers: int, **sizes: int) -> dict[str, Any]:
+    """M3.1's own constants around the given sizes: MSA in every layer, a dense MLP in the first."""
+    sparse = [1] * layers
     return {
         "model_type": "minimax_m3_vl_text",
         **sizes,
@@ -86,7 +112,7 @@ def _text_config(*, layers: int, full_layers: int, **sizes: int) -> dict[str, An
         "use_gemma_norm": True,
         "use_qk_norm": True,
         "qk_norm_type": "per_head",
-        "moe_layer_freq": sparse,
+        "moe_layer_freq": [0] + [1] * (layers - 1),
         "n_shared_experts": 1,
         "scoring_func": "sigmoid",
         "use_routing_bias": True,
@@ -111,39 +137,44 @@ def _text_config(*, layers: int, full_layers: int, **sizes: int) -> dict[str, An
 NANO = Preset(
     name="nano",
     text_config=_text_config(
-        layers=5,
-        full_layers=1,
+        layers=6,
         vocab_size=4096,
         hidden_size=256,
         num_attention_heads=4,
         num_key_value_heads=2,
-        intermediate_size=96,
-        dense_intermediate_size=704,
-        shared_intermediate_size=192,
-        num_local_experts=8,
+        intermediate_size=192,
+        dense_intermediate_size=768,
+        shared_intermediate_size=256,
+        num_local_experts=16,
         num_experts_per_tok=2,
     ),
     phases=(
-        Phase(0.9, 1024, 96, num_needles=8_000, needle_chars=3_000, index_sees_all=True),
-        Phase(0.97, 4096, 24, num_needles=5_000, needle_chars=13_000, share=0.2, index_sees_all=True),
-        Phase(1.0, 8192, 12, num_needles=2_500, needle_chars=25_000, share=0.2),
+        Phase("short", 7.0, 6000, 1024, 96, (3e-3, 1e-3), Mixture(0.24, 0.40, 0.20, 0.03, 0.13)),
+        Phase(
+            "long", 4.0, 1200, 8192, 12, (1e-3, 5e-4), Mixture(0.12, 0.26, 0.46, 0.02, 0.14), quantized=True, gaps=0.5
+        ),
+        Phase(
+            "longest",
+            5.0,
+            500,
+            32768,
+            3,
+            (5e-4, 0.0),
+            Mixture(0.10, 0.26, 0.50, 0.02, 0.12),
+            quantized=True,
+            gaps=0.5,
+        ),
     ),
-    steps=5200,
-    learning_rate=3e-3,
-    num_chats=600_000,
-    num_functions=80_000,
-    library_repeats=3,
+    tokenizer_chats=12_000,
     library_files=None,
-    max_length=8192,
-    answer_tokens=120,
+    max_length=131_072,
 )
 
 TOY = Preset(
     name="toy",
     text_config=_text_config(
         layers=2,
-        full_layers=1,
-        vocab_size=512,
+        vocab_size=640,
         hidden_size=64,
         num_attention_heads=2,
         num_key_value_heads=1,
@@ -154,17 +185,12 @@ TOY = Preset(
         num_experts_per_tok=2,
     ),
     phases=(
-        Phase(0.9, 128, 4, num_needles=10, needle_chars=600, index_sees_all=True),
-        Phase(1.0, 2304, 1, num_needles=10, needle_chars=2_000),
+        Phase("short", 1.0, 15, 128, 4, (5e-3, 3e-3), Mixture(0.3, 0.3, 0.2, 0.1, 0.1)),
+        Phase("longest", 1.0, 4, 2304, 1, (3e-3, 0.0), Mixture(0.2, 0.2, 0.4, 0.1, 0.1), False, True, 0.5),
     ),
-    steps=20,
-    learning_rate=5e-3,
-    num_chats=150,
-    num_functions=50,
-    library_repeats=1,
+    tokenizer_chats=150,
     library_files=3,
     max_length=4096,
-    answer_tokens=4,
 )
 
 PRESETS = {preset.name: preset for preset in (NANO, TOY)}

@@ -10,7 +10,10 @@ import torch
 from tamis.kernels.topk_blocks.reference import select_blocks
 from tamis.models.m3 import M3ForCausalLM
 from tamis.train.attention import TrainAttention
+from tamis.train.loop import gapped_positions
 from tamis.train.presets import TOY
+from tamis.train.quantization import fake_cached, fake_query
+from tamis.train.selected_attention import tiles_of
 
 CONFIG = dataclasses.replace(TOY.config(), topk_blocks=3, num_heads=4, num_kv_heads=2, index_num_heads=2, head_dim=16)
 
@@ -75,7 +78,40 @@ def test_index_loss_reaches_the_index_branch_only() -> None:
     attention = TrainAttention(model.config, 1, 64, queries=torch.arange(64)[None])
 
     model(torch.arange(64), torch.arange(64), attention, 64)
-    attention.index_losses[0].backward()
+    attention.index_losses[1].backward()
 
     reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert reached == {f"layers.1.self_attn.index_{x}.weight" for x in ("q_proj", "k_proj", "q_norm", "k_norm")}
+
+
+def test_tiles_hold_the_blocks_that_some_query_selected() -> None:
+    torch.manual_seed(2)
+    selected = torch.rand(2, 2, 384, 3) < 0.004
+
+    counts, ids = tiles_of(selected, group_size=2)
+
+    assert counts.shape == (2, 4, 3) and counts.max() < 3
+    for row in range(2):
+        for head in range(4):
+            for tile in range(3):
+                seen = selected[row, head // 2, 128 * tile : 128 * tile + 128].any(0).nonzero()[:, 0].tolist()
+                assert ids[row, head, tile, : counts[row, head, tile]].tolist() == seen
+
+
+def test_nvfp4_cache_rounds_what_is_attended_to() -> None:
+    q, k, v, index_q, index_k = draws(1, 400, seed=3)
+    plain = TrainAttention(CONFIG, 1, 400).attend(1, q, k, v, index_q, index_k)
+    cached = TrainAttention(CONFIG, 1, 400, nvfp4_cache=True).attend(1, q, k, v, index_q, index_k)
+    rounded = [fake_query(q), fake_cached(k), fake_cached(v), fake_query(index_q), fake_cached(index_k)]
+    by_hand = TrainAttention(CONFIG, 1, 400).attend(1, *rounded)
+    assert torch.equal(cached, by_hand) and not torch.allclose(cached, plain, atol=1e-3)
+
+
+def test_positions_leap_and_stay_in_the_context() -> None:
+    generator = torch.Generator().manual_seed(0)
+    positions = gapped_positions(40, 100, 1000, 0.5, generator)
+    steps = positions.diff(dim=1)
+    assert (positions[:, 0] == 0).all() and positions.max() < 1000 and (steps >= 0).all()
+    plain = (steps == 1).all(1)
+    assert 5 < plain.sum() < 35
+    assert positions[~plain].amax() > 400

@@ -1,14 +1,13 @@
-"""Tokens, loss weights and rows."""
+"""Tokens and loss weights."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from tamis.train.chats import Chat, Draw, Turn, conversation, render
-from tamis.train.corpus import library_sources, prose_paragraphs, reference_topics
-from tamis.train.dataset import READ, SPOKEN, Documents, Encoder, generated, library, pack, worker_pool
+from tamis.train.corpus import library_sources
+from tamis.train.dataset import READ, SPOKEN, Encoder, library
 from tamis.train.tokenizer import SPECIAL_TOKENS, VISIBLE_TOKENS, train_tokenizer
 
 
@@ -45,36 +44,7 @@ def test_only_assistant_turns_count_fully(tokenizer: Tokenizer) -> None:
     assert said(SPOKEN) == "Yes.[e~[Ok.[e~["
     assert said(0) == "</mm:think>"
     assert len(text) == len(said(SPOKEN)) + len(said(0)) + len(said(READ))
-
-
-def test_rows_begin_with_documents_and_hold_them_once() -> None:
-    lengths = [5, 7, 3, 9, 6, 2, 8]
-    tokens = np.concatenate([np.arange(100 * i, 100 * i + n) for i, n in enumerate(lengths)]).astype(np.uint16)
-    documents = Documents(tokens, np.full(len(tokens), 9, np.uint8), np.cumsum(lengths))
-
-    rows, weights = pack(documents, 11, seed=3)
-
-    assert rows.shape == weights.shape == (len(rows), 12) and (weights == 9).all()
-    assert (rows[:, 0] % 100 == 0).all()
-    assert len(np.unique(rows)) == rows.size
-    with pytest.raises(ValueError, match="do not fill one row of 101"):
-        pack(documents, 100, seed=0)
-
-
-def test_workers_change_nothing(tokenizer: Tokenizer) -> None:
-    alone = generated(tokenizer, "functions", 1500, seed=5)
-    with worker_pool(1) as pool:
-        apart = generated(tokenizer, "functions", 1500, seed=5, pool=pool)
-    assert np.array_equal(alone.tokens, apart.tokens) and np.array_equal(alone.ends, apart.ends)
-
-
-def test_needles_stand_in_library_prose(tokenizer: Tokenizer) -> None:
-    filler = prose_paragraphs(reference_topics())
-    assert len(filler) > 20
-    text = tokenizer.decode(
-        generated(tokenizer, "needle", 1, seed=1, filler=filler, longest_chars=4000).tokens.tolist()
-    )
-    assert len(text) > 500 and text.count(" is ") >= 2
+    assert set(Encoder(tokenizer).chats([text], read=3).weights.tolist()) == {0, 3, SPOKEN}
 
 
 def test_library_is_plain_source(tokenizer: Tokenizer) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,34 +16,18 @@ from tamis.models.config import read_config
 from tamis.models.m3 import M3ForCausalLM
 from tamis.runner.weights import build_model, load_weights
 from tamis.train.attention import TrainAttention
-from tamis.train.nano import run
+from tamis.train.nano import run_phases
 from tamis.train.presets import TOY
 
 # A whole training run, slow when other processes share the cores.
 pytestmark = pytest.mark.timeout(400)
 
-PRESET = dataclasses.replace(TOY, steps=30)
-
-
-def train(folder: Path, *, resume: bool = False, max_steps: int | None = None) -> dict:
-    return run(
-        PRESET,
-        folder,
-        minutes=5,
-        seed=0,
-        resume=resume,
-        workers=1,
-        compile_layers=False,
-        max_steps=max_steps,
-        questions=1,
-    )
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("toy")
-    train(path, max_steps=15)
-    train(path, resume=True)
+    for phase in ("short", "longest"):
+        run_phases(TOY, [phase], path, minutes=[5], items=1)
     return path
 
 
@@ -60,32 +43,47 @@ def logits(model: M3ForCausalLM, ids: torch.Tensor) -> torch.Tensor:
         return model.compute_logits(model(ids, torch.arange(len(ids)), attention, len(ids)))
 
 
-def test_it_learns_and_resumes(folder: Path) -> None:
-    report = json.loads((folder / "report.json").read_text())
-    assert report["steps"] == 30
-    assert report["held_out_loss"] < 6.0  # a uniform guess is ln 512 = 6.24
-    assert 0.0 <= min(report["scores"].values()) <= max(report["scores"].values()) <= 1.0
-    assert (folder / "loss.png").read_bytes()[:4] == b"\x89PNG"
+def test_it_learns_phase_after_phase(folder: Path) -> None:
+    reports = {name: json.loads((folder / name / "report.json").read_text()) for name in ("short", "longest")}
+    assert [report["steps"] for report in reports.values()] == [15, 4]
+    assert reports["longest"]["loss"] < 6.46  # a uniform guess is ln 640 = 6.46
+    for name, report in reports.items():
+        assert report["tokens"] == TOY.phase(name).rows * TOY.phase(name).length * report["steps"]
+        assert all(0.0 <= share <= 1.0 for share in report["quick_scores"].values())
+        assert (folder / name / "loss.png").read_bytes()[:4] == b"\x89PNG"
+        steps = [json.loads(line)["step"] for line in (folder / name / "log.jsonl").read_text().splitlines()]
+        assert steps[-1] == report["steps"]
 
 
-def test_the_folder_is_complete_and_its_card_true(folder: Path) -> None:
-    report = json.loads((folder / "report.json").read_text())
-    card = (folder / "checkpoint" / "README.md").read_text()
-    for name, digest in report["sha256"].items():
-        assert hashlib.sha256((folder / "checkpoint" / name).read_bytes()).hexdigest() == digest
-        assert digest in card
-    for licence in ("PSF", "BSD-3-Clause", "Apache-2.0"):
-        assert licence in card
+def test_a_phase_starts_from_the_weights_before_it(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    run_phases(TOY, ["longest"], tmp_path, start=folder / "short", max_steps=0, items=0)
+    before, after = (master_tensors(path) for path in (folder / "short", tmp_path / "longest"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_phase_without_the_one_before_says_so(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    with pytest.raises(FileNotFoundError, match="train 'short' first"):
+        run_phases(TOY, ["longest"], tmp_path)
+
+
+def master_tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = {}
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        tensors |= load_file(file)
+    return tensors
 
 
 def test_transformers_agrees(folder: Path) -> None:
-    checkpoint = folder / "checkpoint"
+    checkpoint = folder / "longest"
     raw = json.loads((checkpoint / "config.json").read_text())
     theirs = MiniMaxM3VLForCausalLM(
         MiniMaxM3VLTextConfig(**raw["text_config"] | {"attn_implementation": "eager"})
     ).eval()
     ours = loaded(checkpoint)
-    theirs.load_state_dict(fused(load_file(checkpoint / "model.safetensors")))
+    theirs.load_state_dict(fused(master_tensors(checkpoint)))
     ids = torch.randint(500, (2200,), generator=torch.Generator().manual_seed(0))
     for length in (1, 130, 2200):
         with torch.no_grad():
