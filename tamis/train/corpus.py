@@ -31,7 +31,8 @@ _HELD_OUT_SHARE = 16
 
 def library_sources(*, held_out: bool = False) -> list[str]:
     """Python source files, in path order: those to train on, or those kept for measuring, by a hash of their path."""
-    roots = {"stdlib": Path(sysconfig.get_paths()["stdlib"])}
+    # The names are part of what is hashed, and not to be changed: the bundled weights were trained on the others.
+    roots = {"python3.12": Path(sysconfig.get_paths()["stdlib"])}
     numpy = importlib.util.find_spec("numpy")
     if numpy and numpy.origin:
         roots["numpy"] = Path(numpy.origin).parent
