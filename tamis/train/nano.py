@@ -148,7 +148,7 @@ def _run_phase(
         report["quick_scores_s"] = round(time.monotonic() - started, 1)
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     if log.exists() and log.stat().st_size:
-        plot_losses(log, out / "loss.png")
+        plot_losses([log], out / "loss.png")
     print(json.dumps(report), flush=True)
     return report
 
