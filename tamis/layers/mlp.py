@@ -6,15 +6,27 @@ from torch import Tensor, nn
 
 from tamis.kernels import swiglu
 from tamis.layers.linear import Linear
+from tamis.layers.weight import PLAIN
 
 
 class GatedMLP(nn.Module):
-    """down(SwiGLU-OAI(gate(x), up(x))); gate and up are one matrix, gate first."""
+    """down(SwiGLU-OAI(gate(x), up(x))); gate and up are one matrix, gate first.
 
-    def __init__(self, hidden_size: int, intermediate_size: int, alpha: float, limit: float):
+    Args:
+        packings: how gate and up, and down, are held (see `layers/weight.py`).
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        alpha: float,
+        limit: float,
+        packings: tuple[str, str] = (PLAIN, PLAIN),
+    ):
         super().__init__()
-        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size)
-        self.down_proj = Linear(intermediate_size, hidden_size)
+        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, packings[0])
+        self.down_proj = Linear(intermediate_size, hidden_size, packings[1])
         self.alpha = alpha
         self.limit = limit
 

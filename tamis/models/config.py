@@ -7,6 +7,7 @@ that this implementation does not compute is an error, never a shrug.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from tamis.errors import CheckpointError, ConfigError
 from tamis.models.config_keys import IGNORED, KNOWN, KNOWN_ROPE, KNOWN_SPARSE
 from tamis.models.config_overrides import apply_overrides
 from tamis.models.config_reader import Reader, agreed
+from tamis.models.quantization import LayerFormats, LayerShape, WeightFormat, uniform_formats
+from tamis.models.quantization_reader import stated_formats
 
 ARCHITECTURES = ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForConditionalGeneration")
 TEXT_ARCHITECTURES = ("MiniMaxM3SparseForCausalLM", "MiniMaxM3VLForCausalLM", "MiniMaxM3VLTextModel")
@@ -25,6 +28,7 @@ MODEL_TYPES = ("minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3")
 # Outer keys of these parts say nothing about the text model.
 _OTHER_PARTS = re.compile(r"vision|image|img|video|media|patch|projector|multimodal|mm_|audio|merged_hidden_size")
 _OUTER_TEXT_KEYS = ("tie_word_embeddings", "torch_dtype", "dtype")
+QUANTIZATION_FILE = "hf_quant_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,9 @@ class M3Config:
         intermediate_size, dense_intermediate_size, shared_intermediate_size: of a routed expert, a dense MLP, the
             shared expert.
         topk_blocks: blocks a query reads; `init_blocks` and `local_blocks` of them are forced in.
-        torch_dtype: dtype the checkpoint was saved in, "bfloat16" or "float32".
+        torch_dtype: dtype the checkpoint's plain tensors were saved in, "bfloat16" or "float32".
+        weight_formats: per layer, how its linears are stored (as a model is built from it: how they are held).
+        kv_cache_format: cache format that the checkpoint asks for, "fp8" or "nvfp4"; None when it asks for none.
     """
 
     vocab_size: int
@@ -69,46 +75,80 @@ class M3Config:
     init_blocks: int
     local_blocks: int
     torch_dtype: str
+    weight_formats: tuple[LayerFormats, ...]
+    kv_cache_format: str | None = None
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether any linear is stored in a packed format."""
+        return any(formats != LayerFormats() for formats in self.weight_formats)
+
+    def layer_shapes(self) -> tuple[LayerShape, ...]:
+        """Which linears each layer has."""
+        return tuple(
+            LayerShape(sparse, moe, self.num_experts)
+            for sparse, moe in zip(self.sparse_layers, self.moe_layers, strict=True)
+        )
+
+    def with_formats(self, default: WeightFormat, experts: WeightFormat) -> M3Config:
+        """The same model with one format for the routed experts and one for every other linear."""
+        return dataclasses.replace(self, weight_formats=uniform_formats(default, experts, self.layer_shapes()))
 
 
 def read_config(folder: Path, overrides: dict[str, Any] | None = None) -> M3Config:
-    """Read `folder`/config.json, merge `overrides` into it and check it.
+    """Read `folder`/config.json, merge `overrides` into it and check it; hf_quant_config.json too, when it is there.
 
     Raises:
         CheckpointError: no config.json, or not JSON.
         ConfigError: another architecture, or a value that is not computed here.
     """
-    path = folder / "config.json"
+    raw = read_json(folder / "config.json")
+    if raw is None:
+        raise CheckpointError(f"{folder} has no config.json.", hint="Name a folder with a checkpoint.")
+    return parse_config(raw, overrides, read_json(folder / QUANTIZATION_FILE))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None when there is no such file."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} has no config.json.", hint="Name a folder with a checkpoint.") from None
+        return None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path} must hold a JSON object, not a {type(raw).__name__}.")
-    return parse_config(raw, overrides)
+    return raw
 
 
-def parse_config(raw: dict[str, Any], overrides: dict[str, Any] | None = None) -> M3Config:
-    """Turn a config.json object into an `M3Config`; see `read_config` for `overrides` and errors."""
+def parse_config(
+    raw: dict[str, Any], overrides: dict[str, Any] | None = None, quantization: dict[str, Any] | None = None
+) -> M3Config:
+    """Turn a config.json object into an `M3Config`.
+
+    Args:
+        raw, overrides: see `read_config`.
+        quantization: hf_quant_config.json, where ModelOpt keeps the formats.
+    """
     outer = Reader(apply_overrides(raw, overrides or {}))
     _check_architecture(outer)
-    if outer.get("quantization_config") is not None:
-        method = outer.child("quantization_config").get("quant_method")
-        raise ConfigError(
-            f"config.json has a quantization_config ({method!r}); bfloat16 and float32 weights are supported.",
-            param="quantization_config",
-            hint="Use the unquantised checkpoint of the same model.",
-        )
     if "text_config" not in outer.values:
-        _check_known(outer, KNOWN, but=_OTHER_PARTS)
-        return _parse_text(outer)
-    _check_known(outer, frozenset({"text_config", *_OUTER_TEXT_KEYS}), but=_OTHER_PARTS)
+        _check_known(outer, KNOWN | {"quantization_config"}, but=_OTHER_PARTS)
+        return _with_formats(_parse_text(outer), outer, quantization)
+    _check_known(outer, frozenset({"text_config", "quantization_config", *_OUTER_TEXT_KEYS}), but=_OTHER_PARTS)
     text = Reader(outer.get("text_config"), "text_config")
-    _check_known(text, KNOWN)
+    _check_known(text, KNOWN | {"quantization_config"})
     shared = {key: outer.get(key) for key in _OUTER_TEXT_KEYS if outer.get(key) is not None}
-    return _parse_text(Reader({**shared, **text.values}))
+    return _with_formats(_parse_text(Reader({**shared, **text.values})), outer, quantization)
+
+
+def _with_formats(config: M3Config, outer: Reader, quantization: dict[str, Any] | None) -> M3Config:
+    """Add what config.json, or the file beside it, says of weight formats."""
+    stated = [r for r in (outer, outer.child("text_config")) if r.get("quantization_config") is not None]
+    found = [r.child("quantization_config") for r in stated]
+    beside = Reader(quantization, file=QUANTIZATION_FILE) if quantization is not None else None
+    formats, cache = stated_formats(found, beside, config.layer_shapes())
+    return dataclasses.replace(config, weight_formats=formats, kv_cache_format=cache)
 
 
 def _check_architecture(outer: Reader) -> None:
@@ -205,6 +245,7 @@ def _parse_text(read: Reader) -> M3Config:
         swiglu_limit=read.number("swiglu_limit", 7.0),
         moe_layers=moe_layers if moe_layers is not None else (True,) * num_layers,
         torch_dtype=dtype,
+        weight_formats=(LayerFormats(),) * num_layers,
         **_index(read, num_kv_heads, num_layers),
     )
 

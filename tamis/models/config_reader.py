@@ -13,17 +13,17 @@ class Reader:
 
     Args:
         values: the object; anything else is refused.
-        path: its name inside config.json, "" for the outermost.
+        path: its name inside the file, "" for the outermost.
+        file: the file's name, for messages.
 
     Every method raises `ConfigError`; a key that is absent or null counts as not there.
     """
 
-    def __init__(self, values: Any, path: str = ""):
+    def __init__(self, values: Any, path: str = "", file: str = "config.json"):
         if not isinstance(values, dict):
-            raise ConfigError(
-                f"config.json has {path or 'its text'} = {values!r}, but it must be an object.", param=path
-            )
+            raise ConfigError(f"{file} has {path or 'its text'} = {values!r}, but it must be an object.", param=path)
         self.values: dict[str, Any] = values
+        self.file = file
         self._path = path
 
     def name(self, key: str) -> str:
@@ -33,7 +33,7 @@ class Reader:
     def refuse(self, key: str, must: str, hint: str | None = None) -> ConfigError:
         """The error that `key` has a value that it must not have."""
         return ConfigError(
-            f"config.json has {self.name(key)} = {self.values.get(key)!r}, but it must be {must}.", param=key, hint=hint
+            f"{self.file} has {self.name(key)} = {self.values.get(key)!r}, but it must be {must}.", param=key, hint=hint
         )
 
     def get(self, key: str) -> Any:
@@ -43,7 +43,7 @@ class Reader:
     def child(self, key: str) -> Reader:
         """A nested object; empty when it is not there."""
         value = self.values.get(key)
-        return Reader({} if value is None else value, self.name(key))
+        return Reader({} if value is None else value, self.name(key), self.file)
 
     def integer(self, key: str, default: int | None = None, *, low: int = 1) -> int:
         """A whole number of at least `low`."""
@@ -57,7 +57,7 @@ class Reader:
         value = self.values.get(key)
         value = default if value is None else value
         if value is None:
-            raise ConfigError(f"config.json lacks {self.name(key)}.", param=key)
+            raise ConfigError(f"{self.file} lacks {self.name(key)}.", param=key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < low:
             raise self.refuse(key, f"a number of at least {low:g}")
         return value

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from tamis.kernels import linear as linear_kernel
+from tamis.kernels.packed_weight import Weight
 from tamis.layers.embedding import Embedding
 from tamis.layers.linear import Linear
 from tamis.layers.mlp import GatedMLP
 from tamis.layers.moe import MoE
 from tamis.layers.norm import RMSNorm
 from tamis.layers.rope import RotaryTable, apply_rope
+from tamis.layers.weight import join, rows
 from tamis.models.config import M3Config
 
 
@@ -52,26 +53,36 @@ class SelfAttention(nn.Module):
         self.index_dim = config.index_head_dim
         width = config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
-        self.q_proj = Linear(config.hidden_size, width)
-        self.k_proj = Linear(config.hidden_size, kv_width)
-        self.v_proj = Linear(config.hidden_size, kv_width)
-        self.o_proj = Linear(width, config.hidden_size)
+        formats = config.weight_formats[layer]
+        self.q_proj = Linear(config.hidden_size, width, formats.q_proj.packing)
+        self.k_proj = Linear(config.hidden_size, kv_width, formats.k_proj.packing)
+        self.v_proj = Linear(config.hidden_size, kv_width, formats.v_proj.packing)
+        self.o_proj = Linear(width, config.hidden_size, formats.o_proj.packing)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.is_sparse = config.sparse_layers[layer]
         if self.is_sparse:
-            self.index_q_proj = Linear(config.hidden_size, config.index_num_heads * config.index_head_dim)
-            self.index_k_proj = Linear(config.hidden_size, config.index_head_dim)
+            index_width = config.index_num_heads * config.index_head_dim
+            self.index_q_proj = Linear(config.hidden_size, index_width, formats.index_q_proj.packing)
+            self.index_k_proj = Linear(config.hidden_size, config.index_head_dim, formats.index_k_proj.packing)
             self.index_q_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
             self.index_k_norm = RMSNorm(config.index_head_dim, config.rms_norm_eps)
-        self.fused_weight: Tensor | None = None
+        self.fused_weight: Weight | None = None
 
     def fuse_projections(self) -> None:
-        """Make one matrix of all input projections, for inference; their own weights become views of it."""
+        """Make one matrix of all input projections, for inference; their own weights become views of it.
+
+        Projections in different formats stay apart.
+        """
         parts = self._input_projections()
-        self.fused_weight = torch.cat([p.weight.data for p in parts])
-        for part, rows in zip(parts, self.fused_weight.split([p.weight.shape[0] for p in parts]), strict=True):
-            part.weight.data = rows
+        matrices = [p.matrix.detach() if isinstance(p.matrix, Tensor) else p.matrix for p in parts]
+        joined = self.fused_weight = join(matrices)
+        if joined is None:
+            return
+        start = 0
+        for part in parts:
+            part.stand_for(rows(joined, start, start + part.out_features))
+            start += part.out_features
 
     def _input_projections(self) -> list[Linear]:
         parts = [self.q_proj, self.k_proj, self.v_proj]
@@ -81,7 +92,7 @@ class SelfAttention(nn.Module):
         """q, k, v and, on MSA layers, the index query and key: each [T, its width]."""
         parts = self._input_projections()
         if self.fused_weight is not None:
-            return list(linear_kernel.linear(x, self.fused_weight).split([p.weight.shape[0] for p in parts], dim=-1))
+            return list(linear_kernel.linear(x, self.fused_weight).split([p.out_features for p in parts], dim=-1))
         # In training the index branch learns from its own loss only, so its input is detached.
         return [part(x) for part in parts[:3]] + [part(x.detach()) for part in parts[3:]]
 
@@ -110,7 +121,9 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = SelfAttention(config, layer)
-        self.mlp: nn.Module
+        self.mlp: MoE | GatedMLP
+        formats = config.weight_formats[layer]
+        packings = (formats.gate_up_proj.packing, formats.down_proj.packing)
         if config.moe_layers[layer]:
             self.mlp = MoE(
                 hidden_size=config.hidden_size,
@@ -121,10 +134,12 @@ class DecoderLayer(nn.Module):
                 scale=config.routed_scaling_factor,
                 alpha=config.swiglu_alpha,
                 limit=config.swiglu_limit,
+                expert_packings=(formats.experts_gate_up.packing, formats.experts_down.packing),
+                shared_packings=packings,
             )
         else:
             self.mlp = GatedMLP(
-                config.hidden_size, config.dense_intermediate_size, config.swiglu_alpha, config.swiglu_limit
+                config.hidden_size, config.dense_intermediate_size, config.swiglu_alpha, config.swiglu_limit, packings
             )
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
@@ -134,7 +149,10 @@ class DecoderLayer(nn.Module):
 
 
 class M3ForCausalLM(nn.Module):
-    """Embedding, decoder layers, final norm and head. Parameters are empty until loaded or initialised."""
+    """Embedding, decoder layers, final norm and head. Parameters are empty until loaded or initialised.
+
+    Linears are held as `config.weight_formats` says.
+    """
 
     def __init__(self, config: M3Config):
         super().__init__()

@@ -14,9 +14,13 @@ from tamis.config import BLOCK_TOKENS, EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.errors import ConfigError
 from tamis.kernels import linear
+from tamis.kernels.packed_weight import Weight
 from tamis.kernels.registry import explain
+from tamis.layers.weight import held_weights
 from tamis.models.config import M3Config, read_config
 from tamis.models.m3 import M3ForCausalLM, SelfAttention
+from tamis.models.quantization import WeightFormat
+from tamis.models.tensor_schema import describe_formats
 from tamis.planner.memory import CPU_POOL_SHARE, PoolPlan, available_host_bytes, plan_pool
 from tamis.runner.model_runner import ModelRunner
 from tamis.runner.weights import build_model, load_dummy, load_weights
@@ -52,21 +56,26 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
         index_format=index_format,
     )
     # Sized before the weights are read: a context that cannot fit is said at once.
-    weight_bytes = 0 if device.type == "cuda" else _weight_bytes(model_config, dtype)
+    held = _held_formats(config, model_config, layout, dtype, device)
+    weight_bytes = 0 if device.type == "cuda" else _weight_bytes(held, dtype)
     plan = _plan_pool(config, model_config, layout, device, reserved_bytes=weight_bytes)
-    model = build_model(model_config, dtype, device)
+    model = build_model(held, dtype, device)
+    kv_scales: dict[int, tuple[float, float]] = {}
     if config.load_format == "dummy":
         load_dummy(model, config.seed)
     else:
-        load_weights(model, folder, progress)
+        kv_scales = load_weights(model, folder, progress, model_config)
     model.fuse_projections()
     if device.type == "cuda":
         plan = _plan_pool(config, model_config, layout, device, reserved_bytes=0)
     progress("warming_up", 0)
     pool = _make_pool(layout, plan, device, contract)
+    if kv_format not in ("fp8", "nvfp4"):
+        kv_scales = {}  # they keep values within a small format's range; these lanes hold them as they are
     invariance = _check_invariance(model, model_config, device, progress)
     progress("warming_up", 100)
     pool_tokens = (plan.num_blocks - 1) * BLOCK_TOKENS
+    random_selection = config.attention_config.selection == "random"
     info = EngineInfo(
         model=config.model,
         vocab_size=model_config.vocab_size,
@@ -78,21 +87,24 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
         card={
             "layers": f"{model_config.num_layers} ({sum(model_config.sparse_layers)} MSA, "
             f"{sum(model_config.moe_layers)} MoE)",
-            "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M"
+            "parameters": f"{_num_parameters(model) / 1e6:.1f} M"
             + (" (dummy weights)" if config.load_format == "dummy" else ""),
+            "weights": _weights_line(model, model_config, dtype),
             "device": f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device),
             "dtype": str(dtype).removeprefix("torch."),
             "kv cache": f"{kv_format}, index {index_format}"
-            + (f", {contract} contract" if "nvfp4" in (kv_format, index_format) else ""),
+            + (f", {contract} contract" if "nvfp4" in (kv_format, index_format) else "")
+            + (f", KV scales in {len(kv_scales)} layers" if kv_scales else ""),
             "row": f"{layout.row_bytes:,} bytes a block of {BLOCK_TOKENS} tokens",
             "pool": f"{plan.num_blocks - 1:,} blocks = {pool_tokens:,} tokens, "
             f"{pool_tokens / plan.max_model_len:.1f} full contexts ({plan.reason})",
             "context": f"{plan.max_model_len:,} tokens",
             "kernels": _kernels(device.type, (kv_format, index_format), contract),
+            **({"selection": "random: for measuring only"} if random_selection else {}),
             "same tokens whatever the load": invariance,
         },
     )
-    return ModelRunner(model, pool), info
+    return ModelRunner(model, pool, kv_scales, random_selection=random_selection), info
 
 
 def _kernels(device: str, formats: tuple[str, str], contract: str) -> str:
@@ -125,10 +137,16 @@ def _compute_dtype(config: EngineConfig, model_config: M3Config, device: torch.d
 
 
 def cache_formats(config: EngineConfig, model_config: M3Config) -> tuple[str, str, str]:
-    """(kv format, index format, dequant contract) with every "auto" resolved: the dtype the checkpoint was saved in."""
+    """(kv format, index format, dequant contract) with every "auto" resolved.
+
+    Keys and values: what the checkpoint's quantization config asks for, else the dtype it was saved in. Index keys:
+    as keys and values, but never on the checkpoint's word for those alone.
+    """
     attention = config.attention_config
-    kv = model_config.torch_dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
-    index = kv if attention.indexer_kv_dtype == "auto" else attention.indexer_kv_dtype
+    by_checkpoint = model_config.kv_cache_format or model_config.torch_dtype
+    kv = by_checkpoint if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    by_kv = model_config.torch_dtype if config.kv_cache_dtype == "auto" else kv
+    index = by_kv if attention.indexer_kv_dtype == "auto" else attention.indexer_kv_dtype
     contract = "exact" if attention.dequant_contract == "auto" else attention.dequant_contract
     if contract == "e4m3" and "nvfp4" not in (kv, index):
         raise ConfigError(
@@ -163,10 +181,43 @@ def _make_pool(layout: RowLayout, plan: PoolPlan, device: torch.device, contract
         ) from error
 
 
+def _held_formats(
+    config: EngineConfig, model_config: M3Config, layout: RowLayout, dtype: torch.dtype, device: torch.device
+) -> M3Config:
+    """The config with the formats in which linears are held in memory.
+
+    A CPU computes with unpacked numbers: once unpacked for all steps is the same function and much faster, so that is
+    what it does when they fit beside the pool. On a GPU they stay as they are stored.
+    """
+    if device.type != "cpu" or not model_config.is_quantized:
+        return model_config
+    unpacked = model_config.with_formats(WeightFormat.PLAIN, WeightFormat.PLAIN)
+    available = available_host_bytes()
+    pool = _plan_pool(config, model_config, layout, device, reserved_bytes=_weight_bytes(model_config, dtype))
+    fits = _weight_bytes(unpacked, dtype) + pool.num_blocks * layout.row_bytes <= available
+    return unpacked if fits else model_config
+
+
 def _weight_bytes(config: M3Config, dtype: torch.dtype) -> int:
-    with torch.device("meta"):
-        model = M3ForCausalLM(config)
-    return sum(p.numel() for p in model.parameters()) * dtype.itemsize
+    return _held_bytes(build_model(config, dtype, torch.device("meta")))
+
+
+def _held_bytes(model: M3ForCausalLM) -> int:
+    return sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+
+
+def _num_parameters(model: M3ForCausalLM) -> int:
+    """Values of all matrices and vectors, however they are held; scales are not counted."""
+    packed = sum(w.shape.numel() for _, _, w in held_weights(model) if not isinstance(w, torch.Tensor))
+    return packed + sum(p.numel() for p in model.parameters())
+
+
+def _weights_line(model: M3ForCausalLM, stored: M3Config, dtype: torch.dtype) -> str:
+    """How the linears are stored and held, and the bytes they take in memory."""
+    line = f"{describe_formats(stored)}, {_held_bytes(model) / 1e9:.2f} GB"
+    if not stored.is_quantized:
+        return line
+    return line + (", packed" if model.config.is_quantized else f", unpacked to {str(dtype).removeprefix('torch.')}")
 
 
 def _plan_pool(
@@ -194,10 +245,13 @@ def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.devi
     """Try the machine's BLAS on every product's shape; with one thread, if it fails with several. Says the outcome."""
     if device.type != "cpu":
         return "not promised on a GPU yet"
-    matrices: list[torch.Tensor] = [p for p in model.parameters() if p.dim() >= 2]
+    matrices: list[Weight] = [p for p in model.parameters() if p.dim() >= 2]
+    matrices += [w for _, _, w in held_weights(model)]
     matrices += [m.fused_weight for m in model.modules() if isinstance(m, SelfAttention) and m.fused_weight is not None]
-    # Shapes by the dtype they are multiplied in: the router and attention are fp32 whatever the model is.
-    shapes = {(m.shape[-2], m.shape[-1], m.dtype) for m in matrices}
+    # Shapes by the dtype they are multiplied in: the router and attention are fp32 whatever the model is, and packed
+    # ones are unpacked to the model's.
+    dtype = model.embed_tokens.weight.dtype
+    shapes = {(m.shape[-2], m.shape[-1], m.dtype if isinstance(m, torch.Tensor) else dtype) for m in matrices}
     shapes |= {(n, k, torch.float32) for n, k in ((128, config.head_dim), (config.head_dim, 128))}
     shapes.add((2048, config.index_head_dim, torch.float32))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -17,18 +18,30 @@ from tamis.runner.sampler import sample
 class ModelRunner:
     """Implements `engine.plan.Runner` over one model and one pool.
 
+    Args:
+        kv_scales: layer → (k_scale, v_scale) of a quantised cache; see `StepAttention`.
+        random_selection: see `AttentionConfig.selection`.
+
     Attributes:
         num_blocks: blocks of the pool, block 0 included.
     """
 
-    def __init__(self, model: M3ForCausalLM, pool: RowPool):
+    def __init__(
+        self,
+        model: M3ForCausalLM,
+        pool: RowPool,
+        kv_scales: Mapping[int, tuple[float, float]] | None = None,
+        *,
+        random_selection: bool = False,
+    ):
         self.model = model
+        self.kv_scales = kv_scales or {}
         self.pool = pool
         self.num_blocks = pool.rows.shape[0]
         self.device = pool.rows.device
         self.states = RequestStates()
         config = model.config
-        self._rule = SelectionRule(config.topk_blocks, config.init_blocks, config.local_blocks)
+        self._rule = SelectionRule(config.topk_blocks, config.init_blocks, config.local_blocks, random=random_selection)
         self._scale = config.head_dim**-0.5
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tamis-runner")
 
@@ -63,7 +76,7 @@ class ModelRunner:
 
     def forward(self, inputs: StepInputs) -> torch.Tensor:
         """fp32 logits [N, vocab_size] of the step's sampled rows."""
-        attention = StepAttention(self.pool, inputs.tables, self._rule, self._scale)
+        attention = StepAttention(self.pool, inputs.tables, self._rule, self._scale, kv_scales=self.kv_scales)
         hidden = self.model(inputs.token_ids, inputs.tables.positions, attention, inputs.num_positions)
         return self.model.compute_logits(hidden[inputs.sample_rows])
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from tamis.models.m3 import M3ForCausalLM
-
-# Parts of a multimodal checkpoint that the text model does not read.
+# Parts of a checkpoint that the text model does not read: the tower, and what drafts tokens.
 SKIPPED_PREFIXES = (
     "vision_tower.",
     "multi_modal_projector.",
     "patch_merge_mlp.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
+    "language_model.model.mtp.",
+    "language_model.model.dspark.",
 )
 _PREFIX = "language_model."
+# Where KV scales stand in public checkpoints, besides `self_attn.k_scale`.
+_KV_SCALE = re.compile(r"\.self_attn\.(?:attn|[kv]_proj)\.([kv]_scale)$")
+# `experts.gate_up_proj_scale_inv` (transformers), `experts.gate_up_proj_weight_scale_2` (ModelOpt) and the like.
+_FUSED_EXPERTS = re.compile(r"(.*\.experts)\.(gate_up_proj|down_proj)(?:[._](\w+))?$")
+_EXPERT_LINEAR = re.compile(r"(\.experts\.\d+\.)(gate|up|down)_proj\.")
+_EXPERT_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 
 
 @dataclass(frozen=True)
@@ -36,43 +42,7 @@ class Source:
     cut: Callable[[Tensor], Tensor]
 
 
-def destinations(model: M3ForCausalLM) -> dict[str, Tensor]:
-    """Canonical name → the view of a parameter that it fills."""
-    out: dict[str, Tensor] = {}
-    parameters = {**dict(model.named_parameters(remove_duplicate=True)), **dict(model.named_buffers())}
-    for name, parameter in parameters.items():
-        out.update(_split_parameter(name, parameter.data))
-    if not model.config.use_routing_bias:
-        out = {name: view for name, view in out.items() if not name.endswith("e_score_correction_bias")}
-    return out
-
-
-def _split_parameter(name: str, data: Tensor) -> Iterator[tuple[str, Tensor]]:
-    if name == "lm_head.weight":
-        yield _PREFIX + name, data
-        return
-    name = _PREFIX + "model." + name
-    if ".mlp.experts." in name:
-        stem = name.rsplit(".mlp.experts.", 1)[0] + ".block_sparse_moe.experts."
-        for expert, matrix in enumerate(data):
-            if name.endswith("gate_up_proj"):
-                w1, w3 = matrix.chunk(2, dim=0)
-                yield f"{stem}{expert}.w1.weight", w1
-                yield f"{stem}{expert}.w3.weight", w3
-            else:
-                yield f"{stem}{expert}.w2.weight", matrix
-        return
-    name = re.sub(r"\.mlp\.(gate\.|shared_experts\.)", r".block_sparse_moe.\1", name)
-    name = name.replace(".block_sparse_moe.gate.e_score", ".block_sparse_moe.e_score")
-    if ".gate_up_proj." in name:
-        gate, up = data.chunk(2, dim=0)
-        yield name.replace(".gate_up_proj.", ".gate_proj."), gate
-        yield name.replace(".gate_up_proj.", ".up_proj."), up
-        return
-    yield name, data
-
-
-def sources(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, Source]]:
+def sources(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Source]]:
     """(canonical name, source) for every tensor of a checkpoint; a fused tensor yields several.
 
     A name that fits no pattern is yielded as it is, so that it turns up as surplus.
@@ -81,14 +51,20 @@ def sources(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, Source]]:
         if name.startswith(SKIPPED_PREFIXES):
             continue
         canonical = _canonical(name)
-        if canonical.endswith((".experts.gate_up_proj", ".experts.down_proj")) and len(shape) == 3:
-            yield from _cut_experts(canonical, name, shape)
-        elif canonical.endswith(".gate_up_proj.weight") and len(shape) == 2 and shape[0] % 2 == 0:
-            half = (shape[0] // 2, shape[1])
-            yield canonical.replace(".gate_up_proj.", ".gate_proj."), Source(name, half, _rows(0, half[0]))
-            yield canonical.replace(".gate_up_proj.", ".up_proj."), Source(name, half, _rows(half[0], shape[0]))
+        fused = _FUSED_EXPERTS.match(canonical)
+        if fused and shape:
+            yield from _cut_experts(fused[1], fused[2], _part(fused[3]), name, shape)
+        elif ".gate_up_proj." in canonical and len(shape) != 2:
+            # One scale of both matrices.
+            for half in ("gate_proj", "up_proj"):
+                yield canonical.replace("gate_up_proj", half), Source(name, shape, _whole)
+        elif ".gate_up_proj." in canonical and shape[0] % 2 == 0:
+            rows = shape[0] // 2
+            for half, start in (("gate_proj", 0), ("up_proj", rows)):
+                source = Source(name, (rows, shape[1]), _rows(start, start + rows))
+                yield canonical.replace("gate_up_proj", half), source
         else:
-            yield canonical, Source(name, shape, lambda t: t)
+            yield canonical, Source(name, shape, _whole)
 
 
 def _canonical(name: str) -> str:
@@ -97,7 +73,20 @@ def _canonical(name: str) -> str:
     name = re.sub(r"^lm_head\.", _PREFIX + "lm_head.", name)
     name = re.sub(r"\.self_attn\.indexer\.([qk])_(proj|norm)\.", r".self_attn.index_\1_\2.", name)
     name = re.sub(r"\.mlp\.(experts\.|shared_experts\.|gate\.(?=weight|e_score))", r".block_sparse_moe.\1", name)
+    name = _EXPERT_LINEAR.sub(lambda m: m[1] + _EXPERT_PARTS[m[2]] + ".", name)
+    name = _KV_SCALE.sub(r".self_attn.\1", name)
     return name.replace(".block_sparse_moe.gate.e_score", ".block_sparse_moe.e_score")
+
+
+def _part(suffix: str | None) -> str:
+    """The part of a linear that a suffix of a fused expert tensor names."""
+    if suffix is None:
+        return "weight"
+    return suffix if suffix.startswith(("weight", "input")) else f"weight_{suffix}"
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _rows(start: int, stop: int) -> Callable[[Tensor], Tensor]:
@@ -108,12 +97,24 @@ def _expert_rows(expert: int, start: int, stop: int) -> Callable[[Tensor], Tenso
     return lambda t: t[expert, start:stop]
 
 
-def _cut_experts(canonical: str, name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, Source]]:
-    """A fused [E, rows, columns] tensor as one matrix an expert, or two (gate rows, then up rows)."""
-    stem, part = canonical.rsplit(".", 1)
-    rows, columns = shape[1:]
-    pieces = {"w2": (0, rows)} if part == "down_proj" else {"w1": (0, rows // 2), "w3": (rows // 2, rows)}
+def _expert(index: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t[index]
+
+
+def _cut_experts(
+    stem: str, projection: str, part: str, name: str, shape: tuple[int, ...]
+) -> Iterator[tuple[str, Source]]:
+    """A fused [E, rows, columns] tensor as one matrix an expert, or two (gate rows, then up rows).
+
+    Scales of whole matrices ([E] or [E, 1]) count for both.
+    """
+    pieces = ("w2",) if projection == "down_proj" else ("w1", "w3")
     for expert in range(shape[0]):
-        for piece, (start, stop) in pieces.items():
-            source = Source(name, (stop - start, columns), _expert_rows(expert, start, stop))
-            yield f"{stem}.{expert}.{piece}.weight", source
+        for number, piece in enumerate(pieces):
+            canonical = f"{stem}.{expert}.{piece}.{part}"
+            if len(shape) != 3:
+                yield canonical, Source(name, shape[1:], _expert(expert))
+                continue
+            rows = shape[1] // len(pieces)
+            cut = _expert_rows(expert, number * rows, (number + 1) * rows)
+            yield canonical, Source(name, (rows, shape[2]), cut)

@@ -1,27 +1,26 @@
-"""Fill a model from sharded safetensors: every tensor is accounted for before the first byte is copied."""
+"""Build a model and fill it: from a checkpoint in any of its formats, or with random weights."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from tamis.errors import CheckpointError
+from tamis.kernels.packed_weight import MXFP8Weight, quantize_mxfp8, quantize_nvfp4
 from tamis.models.config import M3Config
 from tamis.models.m3 import M3ForCausalLM
-from tamis.runner.names import Source, destinations, sources
+from tamis.runner.checkpoint import Checkpoint
+from tamis.runner.packing import bad_scale
+from tamis.runner.targets import fill, linear_targets, plain_targets
 
-_LISTED_NAMES = 8
-_DTYPES = ("BF16", "F16", "F32")
 Progress = Callable[[str, int], None]
 
 
 def build_model(config: M3Config, dtype: torch.dtype, device: torch.device) -> M3ForCausalLM:
-    """A model with uninitialised parameters in `dtype` (router and its bias stay fp32)."""
+    """An uninitialised model with linears held as `config` says: plain ones in `dtype` (the router stays fp32)."""
     previous = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -33,134 +32,66 @@ def build_model(config: M3Config, dtype: torch.dtype, device: torch.device) -> M
 
 
 def load_dummy(model: M3ForCausalLM, seed: int) -> None:
-    """Random weights of unit-gain scale: the same for the same seed and shapes."""
+    """Random weights of unit-gain scale: the same for the same seed, shapes and formats."""
     generator = torch.Generator().manual_seed(seed)
+
+    def draw(shape: torch.Size) -> Tensor:
+        std = 0.1 if len(shape) == 1 else shape[-1] ** -0.5
+        return torch.empty(shape).normal_(0.0, std, generator=generator)
+
     for parameter in model.parameters():
-        std = 0.1 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5
-        parameter.data.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+        parameter.data.copy_(draw(parameter.shape))
+    for _, target in linear_targets(model):
+        if not isinstance(target, Tensor):
+            quantize = quantize_mxfp8 if isinstance(target, MXFP8Weight) else quantize_nvfp4
+            fill(target, quantize(draw(target.shape)))
 
 
-def load_weights(model: M3ForCausalLM, folder: Path, progress: Progress) -> None:
+def load_weights(
+    model: M3ForCausalLM, folder: Path, progress: Progress, checkpoint: M3Config | None = None
+) -> dict[int, tuple[float, float]]:
     """Copy a checkpoint's tensors into the model, shard by shard through mmap.
 
     Args:
-        model: from `build_model`.
+        model: from `build_model`. Linears that it holds plain are unpacked to its dtype; packed ones keep their codes.
         folder: with model.safetensors, or model.safetensors.index.json and its shards.
         progress: called with ("loading", percent).
+        checkpoint: the config with the formats that are stored, when the model is built for others.
+
+    Returns:
+        layer → (k_scale, v_scale) for layers that have them: a quantised cache holds k / k_scale and v / v_scale.
 
     Raises:
-        CheckpointError: no or broken shards; missing, surplus or misshapen tensors, by name.
+        CheckpointError: no or broken shards; tensors that do not fit, by name; a scale that is no finite number over 0.
     """
-    files = _shards(folder)
-    shapes: dict[str, tuple[int, ...]] = {}
-    dtypes: dict[str, str] = {}
-    owner: dict[str, Path] = {}
-    for file in files:
-        for name, (shape, dtype) in _read_header(file).items():
-            if name in owner:
-                raise CheckpointError(f"Tensor {name} stands in both {owner[name].name} and {file.name} of {folder}.")
-            shapes[name], dtypes[name], owner[name] = shape, dtype, file
-    targets = destinations(model)
-    found = _by_canonical_name(folder, shapes)
-    _check(folder, {n: tuple(t.shape) for n, t in targets.items()}, found, dtypes)
-
-    by_file: dict[Path, dict[str, list[tuple[str, Source]]]] = {}
-    for canonical, source in found.items():
-        by_file.setdefault(owner[source.name], {}).setdefault(source.name, []).append((canonical, source))
-    total = sum(t.numel() for t in targets.values())
+    stored = Checkpoint(folder, checkpoint or model.config)
+    matrices, plain = dict(linear_targets(model)), dict(plain_targets(model))
+    total = sum(m.shape.numel() for m in matrices.values()) + sum(t.numel() for t in plain.values())
     done = 0
-    for file, names in by_file.items():
-        with safe_open(file, framework="pt") as shard:
-            for name, pieces in names.items():
-                tensor = shard.get_tensor(name)
-                for canonical, source in pieces:
-                    targets[canonical].copy_(source.cut(tensor))
-                    done += targets[canonical].numel()
-                progress("loading", 100 * done // total)
+    for name in stored.in_file_order():
+        if name in matrices:
+            done += fill(matrices[name], stored.read_linear(name))
+        elif name in plain:
+            done += fill(plain[name], stored.read(name))
+        progress("loading", 100 * done // total)
+    return read_kv_scales(stored)
 
 
-def _shards(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        single = folder / "model.safetensors"
-        if not single.exists():
-            raise CheckpointError(
-                f"{folder} has neither model.safetensors nor model.safetensors.index.json.",
-                hint="Name a folder with safetensors weights, or use --load-format dummy.",
-            )
-        return [single]
-    try:
-        weight_map: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted(set(weight_map.values()))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is not a safetensors index: {error!r}.") from None
-    missing = [n for n in names if not (folder / n).is_file()]
-    if missing:
-        raise CheckpointError(
-            f"{folder} lacks {len(missing)} of {len(names)} shards: {_names(missing)}.",
-            hint="Download the checkpoint again.",
-        )
-    return [folder / n for n in names]
+def read_kv_scales(stored: Checkpoint) -> dict[int, tuple[float, float]]:
+    """layer → (k_scale, v_scale); one that a layer lacks is 1.
 
-
-def _read_header(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Tensor name → (shape, safetensors dtype)."""
-    try:
-        with safe_open(file, framework="pt") as shard:
-            slices = {name: shard.get_slice(name) for name in shard.keys()}  # noqa: SIM118
-            return {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{file} is truncated or not a safetensors file ({error}).", hint="Download or copy it again."
-        ) from None
-
-
-def _by_canonical_name(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
-    found: dict[str, Source] = {}
-    for canonical, source in sources(shapes):
-        if canonical in found:
-            raise CheckpointError(
-                f"{folder} holds {canonical} twice, as {found[canonical].name} and as {source.name}.",
-                hint="Keep one of the two namings.",
-            )
-        found[canonical] = source
-    return found
-
-
-def _check(
-    folder: Path, expected: dict[str, tuple[int, ...]], found: dict[str, Source], dtypes: dict[str, str]
-) -> None:
-    problems = []
-    # A quantised tensor of the right shape would load as if its codes were values.
-    other_dtypes = [
-        f"{source.name} is {dtypes[source.name]}"
-        for name, source in found.items()
-        if name in expected and dtypes[source.name] not in _DTYPES
-    ]
-    missing = [name for name in expected if name not in found]
-    surplus = [source.name for name, source in found.items() if name not in expected]
-    misshapen = [
-        f"{source.name} is {list(source.shape)}, expected {list(expected[name])}"
-        for name, source in found.items()
-        if name in expected and source.shape != expected[name]
-    ]
-    if missing:
-        problems.append(f"{len(missing)} missing ({_names(missing)})")
-    if surplus:
-        problems.append(f"{len(surplus)} surplus ({_names(dict.fromkeys(surplus))})")
-    if misshapen:
-        problems.append(f"{len(misshapen)} misshapen ({_names(misshapen)})")
-    if other_dtypes:
-        listed = _names(dict.fromkeys(other_dtypes))
-        problems.append(f"{len(other_dtypes)} of a dtype other than {', '.join(_DTYPES)} ({listed})")
-    if problems:
-        raise CheckpointError(
-            f"The tensors of {folder} do not fit its config.json: {'; '.join(problems)}.",
-            hint="Check that weights and config.json belong together.",
-        )
-
-
-def _names(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _LISTED_NAMES} more" if len(listed) > _LISTED_NAMES else ""
-    return ", ".join(listed[:_LISTED_NAMES]) + more
+    Raises:
+        CheckpointError: a scale that is no finite number over 0.
+    """
+    scales: dict[int, tuple[float, float]] = {}
+    for layer in range(stored.config.num_layers):
+        pair = [1.0, 1.0]
+        for i, part in enumerate(("k_scale", "v_scale")):
+            name = f"language_model.model.layers.{layer}.self_attn.{part}"
+            if name in stored.plain:
+                pair[i] = float(stored.read(name).float().reshape(()))
+                if not (math.isfinite(pair[i]) and pair[i] > 0):
+                    raise bad_scale(name, str(pair[i]), "a finite number over 0")
+        if pair != [1.0, 1.0]:
+            scales[layer] = (pair[0], pair[1])
+    return scales

@@ -62,7 +62,6 @@ def test_defaults_are_m3s():
         (raw(hidden_size="big"), "hidden_size"),
         (raw(hidden_size=0), "hidden_size"),
         (raw(torch_dtype="float16"), "dtype"),
-        (raw(top={"quantization_config": {"quant_method": "mxfp8"}}), "quantization_config"),
         (raw(top={"architectures": ["LlamaForCausalLM"]}), "architectures"),
         (raw(top={"architectures": "Llama"}), "architectures"),
         (raw(top={"architectures": [1]}), "architectures"),

@@ -134,7 +134,10 @@ def name_twice(tensors):
         ),
         (lambda t: t.pop("model.layers.2.mlp.experts.down_proj"), r"4 missing .*experts\.0\.w2"),
         (lambda t: t.update(bonus=torch.zeros(1)), r"1 surplus \(bonus\)"),
-        (quantise, r"1 of a dtype other than BF16, F16, F32 \(model\.layers\.1\.self_attn\.q_proj\.weight is I8\)"),
+        (
+            quantise,
+            r"1 of another dtype \(model\.layers\.1\.self_attn\.q_proj\.weight is I8, expected F32 or BF16 or F16\)",
+        ),
         (name_twice, r"holds language_model\.lm_head\.weight twice, as .*lm_head\.weight and as .*lm_head\.weight"),
         (misshape, r"1 misshapen \(model\.layers\.1\.self_attn\.q_proj\.weight is \[5, 48\], expected \[128, 48\]\)"),
     ],

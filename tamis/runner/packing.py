@@ -1,0 +1,93 @@
+"""Between a linear's tensors in a checkpoint and one weight in memory, in each stored format.
+
+NVFP4's global scale is stored as a factor by ModelOpt (`weight_scale_2`) and as a divisor by compressed-tensors
+(`weight_global_scale`): w = e2m1 · weight_scale · weight_scale_2 = e2m1 · weight_scale / weight_global_scale.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tamis.errors import CheckpointError
+from tamis.kernels.packed_weight import MXFP8Weight, NVFP4Weight, Weight
+from tamis.models.quantization import WeightFormat
+
+# Both layouts keep a scale of the activations; ours are not quantised, so its value changes nothing.
+INPUT_SCALES = {WeightFormat.NVFP4: "input_scale", WeightFormat.NVFP4_PACKED: "input_global_scale"}
+_GLOBAL_SCALES = {WeightFormat.NVFP4: "weight_scale_2", WeightFormat.NVFP4_PACKED: "weight_global_scale"}
+
+
+def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> Weight:
+    """One matrix from its tensors.
+
+    Args:
+        name: of the linear, for messages.
+        parts: as `models.tensor_schema.linear_tensors` lists them.
+
+    Raises:
+        CheckpointError: a scale that is no finite positive number.
+    """
+    if stored is WeightFormat.PLAIN:
+        return parts["weight"]
+    if stored is WeightFormat.MXFP8:
+        scales = parts["weight_scale_inv"].view(torch.uint8)
+        if bool((scales == 0xFF).any()):
+            raise bad_scale(f"{name}.weight_scale_inv", "255", "an E8M0 exponent (255 is NaN)")
+        return MXFP8Weight(parts["weight"], scales)
+    factor = global_factor(name, stored, parts[_GLOBAL_SCALES[stored]])
+    scales = parts["weight_scale"]
+    if bool(((scales.view(torch.uint8) & 0x7F) == 0x7F).any()):
+        raise bad_scale(f"{name}.weight_scale", "NaN", "finite")
+    codes = parts["weight" if stored is WeightFormat.NVFP4 else "weight_packed"]
+    return NVFP4Weight(codes, scales, factor.expand(codes.shape[0]).contiguous())
+
+
+def global_factor(name: str, stored: WeightFormat, scale: Tensor) -> Tensor:
+    """NVFP4's global scale as a factor: fp32 of shape [1].
+
+    Raises:
+        CheckpointError: it, or its reciprocal, is not a finite positive number.
+    """
+    factor = scale.reshape(1) if stored is WeightFormat.NVFP4 else 1.0 / scale.reshape(1)
+    if not (torch.isfinite(scale).all() and torch.isfinite(factor).all() and (factor > 0).all()):
+        raise bad_scale(f"{name}.{_GLOBAL_SCALES[stored]}", str(scale.item()), "a finite number over 0")
+    return factor
+
+
+def pack_parts(stored: WeightFormat, weight: Weight, input_scale: Tensor) -> dict[str, Tensor]:
+    """The tensors of one matrix in a checkpoint.
+
+    Args:
+        stored: a format whose packing is `weight`'s.
+        weight: one matrix; NVFP4 with one global scale, so all `row_scales` equal.
+        input_scale: scalar fp32, as a factor; NVFP4 only.
+    """
+    if isinstance(weight, Tensor):
+        return {"weight": weight}
+    if isinstance(weight, MXFP8Weight):
+        return {"weight": weight.codes, "weight_scale_inv": weight.scales}
+    assert isinstance(weight, NVFP4Weight)
+    factor = weight.row_scales[0]
+    if stored is WeightFormat.NVFP4:
+        return {
+            "weight": weight.codes,
+            "weight_scale": weight.scales,
+            "weight_scale_2": factor.clone(),
+            "input_scale": input_scale,
+        }
+    return {
+        "weight_packed": weight.codes,
+        "weight_scale": weight.scales,
+        "weight_global_scale": 1.0 / factor,
+        "input_global_scale": 1.0 / input_scale,
+    }
+
+
+def bad_scale(name: str, value: str, must: str) -> CheckpointError:
+    """The error that a scale's value cannot be used."""
+    return CheckpointError(
+        f"{name} holds {value}, but must be {must}.",
+        param=name,
+        hint="Download the checkpoint again, or convert it anew: tamis quantize.",
+    )
