@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import App, Parameter
@@ -56,6 +56,7 @@ def build_app() -> App:
     _add(app, "generate", _generate, [model, *_GENERATE_FLAGS, *flags_of(SamplingFlags), *engine])
     _add(app, "chat", _chat, [model, *_CHAT_FLAGS, *flags_of(SamplingFlags), *engine])
     _add(app, "doctor", _doctor, [_flag("json", bool, False, "Print one JSON object.")])
+    app.command(_quantize, name="quantize")
     return app
 
 
@@ -108,6 +109,26 @@ def _doctor(*, json: bool = False) -> int:
     from tamis.cli.doctor import run as examine
 
     return examine(json)
+
+
+def _quantize(
+    source: Annotated[str, Parameter(help="Checkpoint to convert: a folder, a hub id, or nano.")],
+    folder: Annotated[str, Parameter(help="Where to write; an interrupted conversion goes on.")],
+    /,
+    *,
+    format: Annotated[
+        Literal["m3.1", "modelopt", "mxfp8", "bf16"],
+        Parameter(help="m3.1 and modelopt: NVFP4 experts, MXFP8 elsewhere, in two layouts; mxfp8; bf16."),
+    ],
+    shard_size: Annotated[str, Parameter(help="Most bytes of a weight file.")] = "5GB",
+) -> int:
+    """Convert a checkpoint between bf16, MXFP8 and NVFP4.
+
+    Every format that loads can be converted to every other; docs/checkpoints.md says which conversions are exact.
+    """
+    from tamis.cli.quantize import quantize
+
+    return quantize(source, folder, target=format, shard_size=shard_size)
 
 
 def _flag(name: str, kind: Any, default: Any, help: str) -> inspect.Parameter:

@@ -14,7 +14,7 @@ from tamis.models.quantization import WeightFormat
 from tamis.models.tensor_schema import LinearSpec, TensorSpec, describe_formats, linear_tensors, linears, text_tensors
 from tamis.runner.names import SKIPPED_PREFIXES, Source, sources
 from tamis.runner.packing import unpack_parts
-from tamis.runner.shards import Shards, listing
+from tamis.runner.shards import Shards, dtype_bytes, listing
 
 
 class Checkpoint:
@@ -58,9 +58,11 @@ class Checkpoint:
         source = self._found[name]
         return source.cut(self.shards.read(source.name))
 
-    def dtype(self, name: str) -> str:
-        """The safetensors dtype of a tensor."""
-        return self.shards.tensors[self._found[name].name].dtype
+    def layout(self, name: str) -> tuple[tuple[int, ...], int]:
+        """(shape, bytes a value) of a plain or skipped tensor."""
+        source = self._found.get(name)
+        shape = source.shape if source is not None else self.shards.tensors[name].shape
+        return shape, dtype_bytes(self.shards.tensors[source.name if source is not None else name].dtype)
 
     def parts(self, linear: str) -> dict[str, Tensor]:
         """The tensors of a linear by their name inside it; optional ones only when they are there."""

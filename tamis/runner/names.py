@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-# Parts of a checkpoint that the text model does not read: the tower, and what drafts tokens.
-SKIPPED_PREFIXES = (
+VISION_PREFIXES = (
     "vision_tower.",
     "multi_modal_projector.",
     "patch_merge_mlp.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
-    "language_model.model.mtp.",
-    "language_model.model.dspark.",
 )
+# Parts of a checkpoint that the text model does not read: the tower, and what drafts tokens.
+SKIPPED_PREFIXES = (*VISION_PREFIXES, "language_model.model.mtp.", "language_model.model.dspark.")
 _PREFIX = "language_model."
 # Where KV scales stand in public checkpoints, besides `self_attn.k_scale`.
 _KV_SCALE = re.compile(r"\.self_attn\.(?:attn|[kv]_proj)\.([kv]_scale)$")

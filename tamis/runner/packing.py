@@ -35,7 +35,8 @@ def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> W
         if bool((scales == 0xFF).any()):
             raise bad_scale(f"{name}.weight_scale_inv", "255", "an E8M0 exponent (255 is NaN)")
         return MXFP8Weight(parts["weight"], scales)
-    factor = global_factor(name, stored, parts[_GLOBAL_SCALES[stored]])
+    part = _GLOBAL_SCALES[stored]
+    factor = as_factor(f"{name}.{part}", parts[part], is_divisor=stored is WeightFormat.NVFP4_PACKED)
     scales = parts["weight_scale"]
     if bool(((scales.view(torch.uint8) & 0x7F) == 0x7F).any()):
         raise bad_scale(f"{name}.weight_scale", "NaN", "finite")
@@ -43,15 +44,19 @@ def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> W
     return NVFP4Weight(codes, scales, factor.expand(codes.shape[0]).contiguous())
 
 
-def global_factor(name: str, stored: WeightFormat, scale: Tensor) -> Tensor:
-    """NVFP4's global scale as a factor: fp32 of shape [1].
+def as_factor(name: str, scale: Tensor, *, is_divisor: bool) -> Tensor:
+    """A scale of a whole matrix as a factor: fp32 of shape [1].
+
+    Args:
+        name: of the tensor, for messages.
+        is_divisor: whether it is stored as the reciprocal.
 
     Raises:
         CheckpointError: it, or its reciprocal, is not a finite positive number.
     """
-    factor = scale.reshape(1) if stored is WeightFormat.NVFP4 else 1.0 / scale.reshape(1)
+    factor = 1.0 / scale.reshape(1) if is_divisor else scale.reshape(1)
     if not (torch.isfinite(scale).all() and torch.isfinite(factor).all() and (factor > 0).all()):
-        raise bad_scale(f"{name}.{_GLOBAL_SCALES[stored]}", str(scale.item()), "a finite number over 0")
+        raise bad_scale(name, str(scale.item()), "a finite number over 0")
     return factor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,12 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
         raise CheckpointError(
             f"{file} is truncated or not a safetensors file ({error}).", hint="Download or copy it again."
         ) from None
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of a value of a safetensors dtype such as BF16, F8_E4M3 or U8."""
+    bits = re.match(r"[A-Z]+(\d*)", dtype)
+    return int(bits[1]) // 8 if bits is not None and bits[1] else 1
 
 
 def listing(names: Iterable[str]) -> str:
