@@ -14,7 +14,8 @@ class Mixture:
 
     Attributes:
         chat: talk and small knowledge. skill: exercises that are scored. needle: long texts with facts to find.
-        functions: small Python functions. library: files of Python's library.
+        functions: small Python functions. library: files of Python's library. drill: the exercises that are hardest
+            for a model of this size (`rows.DRILLED`).
     """
 
     chat: float
@@ -22,6 +23,7 @@ class Mixture:
     needle: float
     functions: float
     library: float
+    drill: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,16 @@ NANO = Preset(
             "long", 4.0, 1200, 8192, 12, (1e-3, 5e-4), Mixture(0.12, 0.26, 0.46, 0.02, 0.14), quantized=True, gaps=0.5
         ),
         Phase(
+            "rounded", 4.0, 3000, 1024, 96, (1.2e-3, 2e-4), Mixture(0.13, 0.22, 0.16, 0.02, 0.12, 0.35), quantized=True
+        ),
+        Phase(
             "longest",
             5.0,
             500,
             32768,
             3,
-            (5e-4, 0.0),
-            Mixture(0.10, 0.26, 0.50, 0.02, 0.12),
+            (3e-4, 0.0),
+            Mixture(0.09, 0.14, 0.50, 0.02, 0.09, 0.16),
             quantized=True,
             gaps=0.5,
         ),

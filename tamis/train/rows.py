@@ -23,7 +23,7 @@ from tamis.train.chats.code import source_text
 from tamis.train.corpus import library_sources, prose_paragraphs, reference_topics
 from tamis.train.dataset import SKIMMED, Document, Encoder, library
 from tamis.train.presets import Phase, Preset
-from tamis.train.skills import needle_filler, random_document, skill_text
+from tamis.train.skills import SKILLS, needle_filler, random_document, skill_text
 from tamis.train.tokenizer import BEGIN_OF_DOCUMENT, END_OF_TURN
 
 # Rows are made in chunks of about this many tokens; texts are encoded in batches of about this many characters.
@@ -35,6 +35,12 @@ _MAX_WAITING = 8
 # A needle document is at most this share of a row. English and code in this vocabulary: characters a token, low.
 _NEEDLE_SHARE = 0.94
 _CHARS_PER_TOKEN = 2.9
+
+# Skills that a share of some phases is given to, as often as they stand here.
+DRILLED = (
+    *("sorting", "sorting", "sorting", "sorting_thinking", "sorting_thinking", "counting", "counting_thinking"),
+    *("system_rule", "system_rule", "arithmetic", "arithmetic_thinking"),
+)
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -96,6 +102,7 @@ class RowMaker:
         makers: dict[str, Callable[[Draw], str]] = {
             "chat": lambda draw: render(conversation(draw)),
             "skill": skill_text,
+            "drill": _drill_text,
             "needle": lambda draw: render(random_document(draw, self.filler, _needle_chars(phase))),
             # With and without the begin token: /v1/completions sends bare text.
             "functions": lambda draw: draw.one((BEGIN_OF_DOCUMENT, "", "")) + source_text(draw) + END_OF_TURN,
@@ -109,6 +116,13 @@ class RowMaker:
             # Short rows would see the first lines of the pieces only.
             start = int(source.random() * len(tokens)) if len(tokens) > length and source.random() < 0.7 else 0
             yield tokens[start:], weights[start:]
+
+
+def _drill_text(draw: Draw) -> str:
+    chat = SKILLS[draw.one(DRILLED)].train_item(draw).chat
+    if chat.thinking_mode is None and draw.chance(0.5):
+        chat = dataclasses.replace(chat, thinking_mode="disabled")
+    return render(chat)
 
 
 class _Kinds:
