@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,13 @@ W = TypeVar("W", bound="PackedWeight")
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """Base of the formats: every field is a tensor whose last-but-one dim (last, for `row_scales`) is N."""
+    """Base of the formats: every field is a tensor whose last-but-one dim (last, for `row_scales`) is N.
+
+    Attributes:
+        format: name of the format, as the registry's variants spell it.
+    """
+
+    format: ClassVar[str]
 
     @property
     def shape(self) -> torch.Size:
@@ -73,6 +79,8 @@ class MXFP8Weight(PackedWeight):
         scales: [..., N, K / 32] uint8, E8M0.
     """
 
+    format: ClassVar[str] = "mxfp8"
+
     codes: Tensor
     scales: Tensor
 
@@ -99,6 +107,8 @@ class NVFP4Weight(PackedWeight):
         row_scales: [..., N] fp32.
     """
 
+    format: ClassVar[str] = "nvfp4"
+
     codes: Tensor
     scales: Tensor
     row_scales: Tensor
@@ -119,6 +129,11 @@ Weight = Tensor | PackedWeight
 def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
     """The matrix itself in `dtype`; a plain tensor of that dtype comes back as it is."""
     return weight.to(dtype) if isinstance(weight, Tensor) else weight.dequantize(dtype)
+
+
+def weight_format(weight: Weight) -> str:
+    """ "plain", "mxfp8" or "nvfp4"."""
+    return "plain" if isinstance(weight, Tensor) else weight.format
 
 
 def quantize_mxfp8(weight: Tensor) -> MXFP8Weight:

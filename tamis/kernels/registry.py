@@ -1,7 +1,8 @@
 """Which implementation serves an op, and why: capabilities are declared, selection explains itself.
 
-Each op has a slow `reference` beside it that serves no request. Today every op has one implementation in torch
-operations for any device, and NVFP4 reading on a CPU has a native one; a new kernel is one more entry.
+Each op has a slow `reference` beside it that serves no request, and one implementation in torch operations for any
+device. NVFP4 reading on a CPU has a native one, products with packed weights on a GPU have one in Triton; a new kernel
+is one more entry.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.kernels import cpu_extension
+from tamis.kernels import cpu_extension, triton_device
 
 _ANY = ("cpu", "cuda")
+_FORMATS = ("plain", "mxfp8", "nvfp4")
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Implementation:
 
     Attributes:
         op: the folder under `kernels`.
-        name: "torch" or "native".
+        name: "torch", "native" or "triton".
         devices: torch device types it runs on.
         variants: which variants of the op (formats, contracts) it computes; None is all.
         missing: returns why it cannot run on this machine, or "" when it can.
@@ -46,6 +48,24 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         variants=("exact",),
         missing=lambda: cpu_extension.load().reason,
         source="csrc/cpu/nvfp4.cpp",
+    ),
+    # bf16 activations. A plain weight of `linear` is torch's.
+    Implementation(
+        "linear",
+        "triton",
+        devices=("cuda",),
+        variants=("mxfp8", "nvfp4"),
+        missing=triton_device.missing,
+        source="tamis/kernels/linear/triton.py",
+    ),
+    # Routed experts' format + shared expert's.
+    Implementation(
+        "moe",
+        "triton",
+        devices=("cuda",),
+        variants=tuple(f"{routed}+{shared}" for routed in _FORMATS for shared in _FORMATS),
+        missing=triton_device.missing,
+        source="tamis/kernels/moe/triton.py",
     ),
     *(
         Implementation(op, "torch", source=f"tamis/kernels/{op}/cpu.py")
