@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import App, Parameter
 
+from tamis.bench.eval_config import EvalConfig
 from tamis.cli.flags import config_values, flags_of
 from tamis.cli.sampling_flags import SamplingFlags
 from tamis.cli.vllm_flags import translate
@@ -57,6 +58,9 @@ def build_app() -> App:
     _add(app, "chat", _chat, [model, *_CHAT_FLAGS, *flags_of(SamplingFlags), *engine])
     _add(app, "doctor", _doctor, [_flag("json", bool, False, "Print one JSON object.")])
     app.command(_quantize, name="quantize")
+    bench = App(name="bench", help="Measure what is served.")
+    _add(bench, "eval", _bench_eval, flags_of(EvalConfig))
+    app.command(bench)
     return app
 
 
@@ -109,6 +113,16 @@ def _doctor(*, json: bool = False) -> int:
     from tamis.cli.doctor import run as examine
 
     return examine(json)
+
+
+def _bench_eval(**values: Any) -> int:
+    """Score a model's skills on held-out questions, through the engine.
+
+    Answers are greedy and compared exactly. The last line of stdout is one JSON object.
+    """
+    from tamis.cli.bench import evaluate
+
+    return evaluate(values)
 
 
 def _quantize(

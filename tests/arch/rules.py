@@ -21,6 +21,8 @@ ORDER = (
 BESIDE = {
     # The training forward runs the served model's own modules, and renders with the served template.
     "train": {"imports": {"frontend", "models", "layers", "attention", "cache", "kernels"}, "imported_by": {"cli"}},
+    # Measures what is served, with the questions that training keeps for tests.
+    "bench": {"imports": {"frontend", "engine", "runner", "train"}, "imported_by": {"cli"}},
     # Formulas in pure Python: the start-up check and the command line call the same ones.
     "planner": {"imports": {"cache"}, "imported_by": {"cli", "server", "runner"}},
     # Data only.
@@ -57,6 +59,7 @@ THIRD_PARTY = {
     "cache": TENSORS,
     "kernels": TENSORS,
     "train": TENSORS | {"jinja2", "matplotlib"},
+    "bench": {"torch"},
     "planner": set(),
     "nano": set(),
 }
