@@ -53,7 +53,7 @@ bool use_avx2(const std::string& path) {
 }
 
 void nvfp4_unpack(Flat<const std::uint8_t> codes, Flat<const std::uint8_t> scales, Flat<float> out,
-                  const std::string& path) {
+                  const std::string& path, const std::string& contract) {
   const std::size_t groups = scales.shape(0);
   if (codes.shape(0) != groups * tamis::kGroupBytes || out.shape(0) != groups * tamis::kGroupValues) {
     throw std::invalid_argument("codes, scales and out have " + std::to_string(codes.shape(0)) + ", " +
@@ -61,11 +61,15 @@ void nvfp4_unpack(Flat<const std::uint8_t> codes, Flat<const std::uint8_t> scale
                                 " elements, but must stand as 8 : 1 : 16.");
   }
   [[maybe_unused]] const bool avx2 = use_avx2(path);
+  if (contract != "exact" && contract != "e4m3") {
+    throw std::invalid_argument("contract is '" + contract + "', but must be exact or e4m3.");
+  }
+  const float* table = tamis::nvfp4_table(contract == "exact" ? tamis::Contract::kExact : tamis::Contract::kE4m3);
   nb::gil_scoped_release release;
 #if TAMIS_WITH_AVX2
-  if (avx2) return tamis::nvfp4_unpack_avx2(codes.data(), scales.data(), out.data(), groups);
+  if (avx2) return tamis::nvfp4_unpack_avx2(codes.data(), scales.data(), out.data(), groups, table);
 #endif
-  tamis::nvfp4_unpack_scalar(codes.data(), scales.data(), out.data(), groups);
+  tamis::nvfp4_unpack_scalar(codes.data(), scales.data(), out.data(), groups, table);
 }
 
 }  // namespace
@@ -75,5 +79,5 @@ NB_MODULE(_cpu, m) {
   m.def("build_info", &build_info);
   m.def("cpu_features", &cpu_features);
   m.def("nvfp4_unpack", &nvfp4_unpack, nb::arg("codes").noconvert(), nb::arg("scales").noconvert(),
-        nb::arg("out").noconvert(), nb::arg("path") = "auto");
+        nb::arg("out").noconvert(), nb::arg("path") = "auto", nb::arg("contract") = "exact");
 }

@@ -47,20 +47,21 @@ def load() -> Extension:
     return Extension(module, "", module.build_info(), module.cpu_features())
 
 
-def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto") -> Tensor:
-    """NVFP4 → fp32 on the CPU, `kernels.nvfp4.dequantize(codes, scales, "exact")` to the bit, −0 included.
+def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto", contract: str = "exact") -> Tensor:
+    """NVFP4 → fp32 on the CPU, `kernels.nvfp4.dequantize` under either contract to the bit, −0 included.
 
     Args:
         codes: [..., D / 2] uint8, low nibble = even dim; contiguous, on the CPU.
         scales: [..., D / 16] float8_e4m3fn; contiguous. A NaN scale makes its 16 values NaN.
         path: "auto" takes the fastest that this CPU runs; "scalar" and "avx2" force one.
+        contract: "exact" or "e4m3".
 
     Returns:
         [..., D] fp32. Reads D/2 + D/16 bytes and writes 4·D a vector, on the calling thread, without the GIL.
 
     Raises:
         RuntimeError: there is no extension.
-        ValueError: dtypes, shapes or layouts other than the above, or a path this CPU lacks.
+        ValueError: dtypes, shapes or layouts other than the above, a path this CPU lacks, another contract.
     """
     extension = load()
     if extension.module is None:
@@ -77,5 +78,5 @@ def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto") -> Tensor:
     out = torch.empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=torch.float32)
     # As flat numpy views: no copy, and numpy knows no float8.
     flat = codes.view(-1).numpy(), scales.view(torch.uint8).view(-1).numpy(), out.view(-1).numpy()
-    extension.module.nvfp4_unpack(*flat, path)
+    extension.module.nvfp4_unpack(*flat, path, contract)
     return out

@@ -45,7 +45,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         "nvfp4",
         "native",
         devices=("cpu",),
-        variants=("exact",),
+        variants=("exact", "e4m3"),
         missing=lambda: cpu_extension.load().reason,
         source="csrc/cpu/nvfp4.cpp",
     ),

@@ -32,11 +32,14 @@ def assert_same_bits(actual: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.equal(actual[finite].view(torch.int32), expected[finite].view(torch.int32))
 
 
+@pytest.mark.parametrize("contract", ["exact", "e4m3"])
 @pytest.mark.parametrize("path", usable_paths())
-def test_unpack_equals_torch_for_every_code_and_scale(path: str) -> None:
+def test_unpack_equals_torch_for_every_code_and_scale(path: str, contract: str) -> None:
     codes, scales = all_codes_and_scales()
 
-    assert_same_bits(cpu_extension.nvfp4_unpack(codes, scales, path), nvfp4.dequantize(codes, scales))
+    actual = cpu_extension.nvfp4_unpack(codes, scales, path, contract)
+
+    assert_same_bits(actual, nvfp4.cpu.dequantize(codes, scales, contract))
 
 
 @pytest.mark.parametrize("path", usable_paths())
@@ -49,7 +52,7 @@ def test_unpack_equals_torch_on_odd_shapes(path: str, shape: tuple[int, ...]) ->
     actual = cpu_extension.nvfp4_unpack(codes, scales.view(torch.float8_e4m3fn), path)
 
     assert actual.shape == (*shape[:-1], shape[-1] * 2)
-    assert_same_bits(actual, nvfp4.dequantize(codes, scales.view(torch.float8_e4m3fn)))
+    assert_same_bits(actual, nvfp4.cpu.dequantize(codes, scales.view(torch.float8_e4m3fn)))
 
 
 @pytest.mark.parametrize("path", usable_paths())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.kernels import registry
+from tamis.kernels import cpu_extension, registry
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +31,19 @@ def test_a_missing_extension_falls_back_and_says_why(monkeypatch):
     assert entry["refused"] == {"native": "no compiler was found"}
 
 
-def test_the_native_codec_serves_the_exact_contract_only():
-    assert registry.select("nvfp4", "cpu", "e4m3").name == "torch"
-    assert registry.select("nvfp4", "cuda", "exact").name == "torch"
+@pytest.mark.parametrize("contract", ["exact", "e4m3"])
+def test_the_native_codec_serves_both_contracts_on_a_cpu(contract):
+    expected = "torch" if cpu_extension.load().reason else "native"
+    assert registry.select("nvfp4", "cpu", contract).name == expected
+    assert registry.select("nvfp4", "cuda", contract).name == "torch"
 
 
-def test_explain_speaks_of_the_variant_that_will_be_asked_for():
+def test_explain_speaks_of_the_variant_that_will_be_asked_for(monkeypatch):
+    narrow = registry.Implementation("nvfp4", "narrow", variants=("exact",))
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", (narrow, *registry.IMPLEMENTATIONS))
     entry = next(e for e in registry.explain("cpu", {"nvfp4": "e4m3"}) if e["op"] == "nvfp4")
-    assert entry["implementation"] == "torch"
-    assert entry["refused"] == {"native": "computes exact only"}
+    assert entry["implementation"] != "narrow"
+    assert entry["refused"]["narrow"] == "computes exact only"
 
 
 def test_an_unknown_op_is_refused_by_name():

@@ -21,5 +21,5 @@ __all__ = ["GROUP", "dequantize", "quantize", "round_to_e4m3"]
 def dequantize(codes: Tensor, scales: Tensor, contract: str = "exact") -> Tensor:
     """See `cpu.dequantize`; served by the native kernel where the registry finds it."""
     if registry.select("nvfp4", codes.device.type, contract).name == "native":
-        return cpu_extension.nvfp4_unpack(codes.contiguous(), scales.contiguous())
+        return cpu_extension.nvfp4_unpack(codes.contiguous(), scales.contiguous(), contract=contract)
     return cpu.dequantize(codes, scales, contract)
