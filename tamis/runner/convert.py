@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.errors import ConfigError
+from tamis.errors import CheckpointError, ConfigError
 from tamis.kernels.packed_weight import (
     MXFP8Weight,
     NVFP4Weight,
@@ -151,7 +151,12 @@ def _convert_unit(stored: Checkpoint, unit: str, spec: LinearSpec | None) -> dic
     """The output tensors of a linear, or of one other tensor."""
     if spec is None:
         return {unit: stored.shards.read(unit) if unit in stored.skipped else stored.read(unit)}
-    weight = repack(stored.read_linear(unit), spec.format)
+    source = stored.read_linear(unit)
+    if isinstance(source, Tensor) and not bool(torch.isfinite(source).all()):
+        raise CheckpointError(
+            f"{unit}.weight holds a value that is no finite number.", param=unit, hint="Download the source again."
+        )
+    weight = repack(source, spec.format)
     parts = pack_parts(spec.format, weight, _input_scale(stored, unit))
     return {f"{unit}.{part}": tensor for part, tensor in parts.items()}
 
@@ -163,8 +168,6 @@ def repack(weight: Weight, target: WeightFormat) -> Weight:
     if isinstance(weight, _PACKINGS[target.packing]):
         return weight
     values = dense(weight, torch.float32)
-    if not bool(torch.isfinite(values).all()):
-        raise ConfigError("A weight is not a finite number, and cannot be quantised.", hint="Check the source.")
     return quantize_mxfp8(values) if target is WeightFormat.MXFP8 else _stable(quantize_nvfp4(values))
 
 

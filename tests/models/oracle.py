@@ -33,12 +33,16 @@ class Shape:
     rotary_dim: int = 16
     experts: int = 4
     experts_per_token: int = 2
+    hidden: int = 48
+    intermediate: int = 24
+    dense: int = 56
+    shared: int = 40
     extra: dict[str, Any] = field(default_factory=dict)
 
     def text_config(self) -> MiniMaxM3VLTextConfig:
         return MiniMaxM3VLTextConfig(
             vocab_size=97,
-            hidden_size=48,
+            hidden_size=self.hidden,
             num_hidden_layers=len(self.sparse),
             num_attention_heads=self.group * self.kv_heads,
             num_key_value_heads=self.kv_heads,
@@ -49,9 +53,9 @@ class Shape:
                 "rope_theta": 10000.0,
                 "partial_rotary_factor": self.rotary_dim / self.head_dim,
             },
-            intermediate_size=24,
-            dense_intermediate_size=56,
-            shared_intermediate_size=40,
+            intermediate_size=self.intermediate,
+            dense_intermediate_size=self.dense,
+            shared_intermediate_size=self.shared,
             num_local_experts=self.experts,
             num_experts_per_tok=self.experts_per_token,
             index_n_heads=self.kv_heads,

@@ -1,0 +1,226 @@
+"""`convert`: what is exact stays exact, what is not touched stays as it is, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from tamis.errors import CheckpointError, ConfigError
+from tamis.models.config import read_config
+from tamis.models.quantization import WeightFormat
+from tamis.models.tensor_schema import linears
+from tamis.runner import convert as convert_module
+from tamis.runner.checkpoint import Checkpoint
+from tamis.runner.conversion_folder import ConversionFolder
+from tests.runner.small_checkpoint import (
+    CONFIG,
+    EXPERT,
+    LAYER,
+    LINEAR,
+    VISION,
+    change,
+    change_json,
+    convert_quietly,
+    tensors_of,
+    values_of,
+    write_plain,
+)
+
+ALL = ["m3.1", "modelopt", "mxfp8", "bf16"]
+
+
+def equal_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one.flatten().view(torch.uint8), other.flatten().view(torch.uint8))
+
+
+def linear_names(folder) -> list[str]:
+    return [spec.name for spec in linears(read_config(folder))]
+
+
+@pytest.mark.parametrize("target", ALL[:3])
+def test_quantised_values_are_near_the_source(stored_in, plain_checkpoint, target):
+    source, stored = tensors_of(plain_checkpoint), tensors_of(stored_in(target))
+    for name in linear_names(plain_checkpoint):
+        want, got = values_of(source, name), values_of(stored, name)
+        is_nvfp4 = f"{name}.weight_scale" in stored
+        error = float((got - want).norm() / want.norm())
+        assert error < (0.12 if is_nvfp4 else 0.04), name
+        assert is_nvfp4 == (".experts." in name and target != "mxfp8")
+
+
+def test_mxfp8_to_bf16_is_exact(stored_in, tmp_path):
+    convert_quietly(stored_in("mxfp8"), tmp_path / "out", "bf16")
+    packed, plain = tensors_of(stored_in("mxfp8")), tensors_of(tmp_path / "out")
+    for name in linear_names(stored_in("mxfp8")):
+        assert plain[f"{name}.weight"].dtype == torch.bfloat16
+        assert torch.equal(plain[f"{name}.weight"].float(), values_of(packed, name)), name
+
+
+def test_nvfp4_goes_between_its_layouts_and_back_bit_for_bit(stored_in, tmp_path):
+    convert_quietly(stored_in("m3.1"), tmp_path / "there", "modelopt")
+    convert_quietly(tmp_path / "there", tmp_path / "back", "m3.1")
+    packed, there, back = (tensors_of(f) for f in (stored_in("m3.1"), tmp_path / "there", tmp_path / "back"))
+    assert packed.keys() == back.keys()
+    assert all(equal_bits(packed[name], back[name]) for name in packed)
+    assert equal_bits(there[f"{EXPERT}.weight"], packed[f"{EXPERT}.weight_packed"])
+    assert equal_bits(there[f"{EXPERT}.weight_scale"], packed[f"{EXPERT}.weight_scale"])
+    assert torch.equal(there[f"{EXPERT}.weight_scale_2"], 1.0 / packed[f"{EXPERT}.weight_global_scale"])
+
+
+@pytest.mark.parametrize("value", torch.rand(20, generator=torch.Generator().manual_seed(7)).add(1e-3).tolist())
+def test_a_foreign_global_scale_moves_by_at_most_one_place(copy_in, tmp_path, value):
+    folder = copy_in("modelopt")
+    change(folder, lambda t: t.update({f"{EXPERT}.weight_scale_2": torch.tensor(value)}))
+    convert_quietly(folder, tmp_path / "out", "m3.1")
+    before, after = tensors_of(folder), tensors_of(tmp_path / "out")
+    got = 1.0 / after[f"{EXPERT}.weight_global_scale"]
+    assert abs(int(got.view(torch.int32)) - int(torch.tensor(value).view(torch.int32))) <= 1
+    assert equal_bits(after[f"{EXPERT}.weight_packed"], before[f"{EXPERT}.weight"])
+
+
+def test_input_scales_are_kept_and_else_1(copy_in, stored_in, tmp_path):
+    folder = copy_in("modelopt")
+    change(folder, lambda t: t.update({f"{EXPERT}.input_scale": torch.tensor(0.25)}))
+    convert_quietly(folder, tmp_path / "out", "m3.1")
+    out = tensors_of(tmp_path / "out")
+    assert float(out[f"{EXPERT}.input_global_scale"]) == 4.0
+    assert float(out[f"{LAYER}block_sparse_moe.experts.0.w1.input_global_scale"]) == 1.0
+
+
+@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("start", ALL)
+def test_everything_else_is_copied_bit_for_bit(stored_in, tmp_path, start, target):
+    convert_quietly(stored_in(start), tmp_path / "out", target)
+    before, after = tensors_of(stored_in(start)), tensors_of(tmp_path / "out")
+    others = Checkpoint(stored_in(start), read_config(stored_in(start))).plain
+    assert f"{LAYER}block_sparse_moe.e_score_correction_bias" in others
+    for name in [*others, VISION]:
+        assert equal_bits(before[name], after[name]), name
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_the_config_says_what_was_written(stored_in, target):
+    raw = json.loads((stored_in(target) / "config.json").read_text())
+    stated = raw.pop("quantization_config", None)
+    assert raw == CONFIG
+    assert (stated is None) == (target == "bf16")
+    assert (stored_in(target) / "hf_quant_config.json").exists() == (target == "modelopt")
+    formats = {spec.is_routed: spec.format for spec in linears(read_config(stored_in(target)))}
+    assert (
+        formats
+        == {
+            "m3.1": {True: WeightFormat.NVFP4_PACKED, False: WeightFormat.MXFP8},
+            "modelopt": {True: WeightFormat.NVFP4, False: WeightFormat.MXFP8},
+            "mxfp8": {True: WeightFormat.MXFP8, False: WeightFormat.MXFP8},
+            "bf16": {True: WeightFormat.PLAIN, False: WeightFormat.PLAIN},
+        }[target]
+    )
+
+
+def test_kv_scales_and_their_cache_format_survive(copy_in, tmp_path):
+    folder = copy_in("mxfp8")
+    change(folder, lambda t: t.update({f"{LAYER}self_attn.k_proj.k_scale": torch.tensor(0.5)}))
+    change_json(folder / "config.json", lambda c: c["quantization_config"].update(kv_cache_quant_algo="FP8"))
+    convert_quietly(folder, tmp_path / "one", "modelopt")
+    convert_quietly(tmp_path / "one", tmp_path / "two", "m3.1")
+    for out in (tmp_path / "one", tmp_path / "two"):
+        assert float(tensors_of(out)[f"{LAYER}self_attn.k_scale"]) == 0.5
+        assert read_config(out).kv_cache_format == "fp8"
+
+
+def test_shards_hold_at_most_what_was_asked(stored_in, plain_checkpoint, tmp_path):
+    done = convert_quietly(plain_checkpoint, tmp_path / "out", "m3.1", shard_bytes=40_000)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    whole, cut = tensors_of(stored_in("m3.1")), tensors_of(tmp_path / "out")
+    assert done.num_shards == len(set(index["weight_map"].values())) > 3
+    assert index["metadata"]["total_size"] == done.num_bytes == sum(t.nbytes for t in cut.values())
+    assert index["weight_map"].keys() == whole.keys() == cut.keys()
+    assert all(equal_bits(whole[n], cut[n]) for n in whole)
+    for file in set(index["weight_map"].values()):
+        assert sum(cut[n].nbytes for n, f in index["weight_map"].items() if f == file) <= 40_000
+    Checkpoint(tmp_path / "out", read_config(tmp_path / "out"))
+
+
+def test_an_interrupted_conversion_goes_on(plain_checkpoint, tmp_path, monkeypatch):
+    written: list[str] = []
+    write = ConversionFolder.write_shard
+
+    def fail_at_third(self, name, tensors):
+        if len(written) == 2:
+            raise OSError("no power")
+        written.append(name)
+        write(self, name, tensors)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(ConversionFolder, "write_shard", fail_at_third)
+        with pytest.raises(OSError, match="no power"):
+            convert_quietly(plain_checkpoint, out, "m3.1", shard_bytes=40_000)
+    assert not (out / "config.json").exists()
+    times = {name: (out / name).stat().st_mtime_ns for name in written}
+    (out / written[1]).write_bytes((out / written[1]).read_bytes()[:-7])  # cut short by the failure
+
+    done = convert_quietly(plain_checkpoint, out, "m3.1", shard_bytes=40_000)
+
+    assert done.num_reused == 1
+    assert (out / written[0]).stat().st_mtime_ns == times[written[0]]
+    Checkpoint(out, read_config(out))
+    assert convert_quietly(plain_checkpoint, out, "m3.1", shard_bytes=40_000).num_reused == done.num_shards
+
+
+def other_weights(source, out):
+    write_plain(source, seed=1)
+    return source, out, "m3.1"
+
+
+@pytest.mark.parametrize(
+    ("arrange", "message"),
+    [
+        (lambda source, out: (source, out, "mxfp8"), r"other settings .*format m3\.1.*now .*format mxfp8"),
+        (other_weights, "conversion from another source"),
+        (lambda source, out: (source, source, "m3.1"), "is the source itself"),
+        (lambda source, out: (source, source.parent, "m3.1"), "is not empty and holds no unfinished conversion"),
+        (lambda source, out: (source, source / "config.json", "m3.1"), "is a file"),
+    ],
+    ids=["another-format", "another-source", "onto-itself", "foreign-folder", "file"],
+)
+def test_a_folder_with_something_else_is_refused(tmp_path, arrange, message):
+    source, out = write_plain(tmp_path / "source"), tmp_path / "out"
+    convert_quietly(source, out, "m3.1")
+    source, folder, target = arrange(source, out)
+    before = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else None
+    with pytest.raises(ConfigError, match=message):
+        convert_quietly(source, folder, target)
+    if before is not None:
+        assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def test_too_small_a_disk_is_said_before_anything_is_written(plain_checkpoint, tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(convert_module.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(ConfigError, match=r"takes .* GB more, but .* has 0\.0 GB free"):
+        convert_quietly(plain_checkpoint, tmp_path / "out", "bf16")
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):
+    source = write_plain(tmp_path / "source")
+    change(source, lambda t: t[f"{LINEAR}.weight"].view(-1)[5].fill_(float("inf")))
+    with pytest.raises(CheckpointError, match=rf"{LINEAR}\.weight holds a value that is no finite number"):
+        convert_quietly(source, tmp_path / "out", "m3.1")
+
+
+def test_progress_ends_at_100(plain_checkpoint, tmp_path):
+    seen: list[tuple[str, int]] = []
+    convert_module.convert(
+        plain_checkpoint,
+        tmp_path / "out",
+        "bf16",
+        shard_bytes=40_000,
+        progress=lambda stage, percent: seen.append((stage, percent)),
+    )
+    assert seen[-1] == ("converting", 100)
+    assert [p for _, p in seen] == sorted(p for _, p in seen)
