@@ -66,7 +66,7 @@ NOT_HONOURED = {
     "--enable-lora": _NO_LORA,
     "--lora-modules": _NO_LORA,
     "--no-enable-chunked-prefill": "long prompts are always prefilled in chunks.",
-    "--quantization": "weights are read in the dtype in which they are stored.",
+    "--quantization": "weights are read in the formats that the config names; tamis quantize converts them.",
     "--chat-template": "chats are rendered with the checkpoint's own chat_template.jinja.",
     "--default-chat-template-kwargs": "chat_template_kwargs must be sent with each request.",
     "--override-generation-config": "sampling defaults come from the checkpoint's generation_config.json.",
