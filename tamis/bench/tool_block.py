@@ -104,21 +104,13 @@ class _Reader:
 
     def _value(self, text: str, schema: Mapping[str, Any], name: str, where: str) -> Any:
         kind = schema.get("type", "string")
-        nested = not self._follows(f"</{name}>")
         value: Any
-        if nested and text:
-            raise NotAToolBlock(f"{where} mixes text and tags")
-        if kind == "array" and nested:
-            value = []
-            while not self._follows(f"</{name}>"):
-                value.append(self._element({"item": schema.get("items", {})}, f"{where}.")[1])
-        elif kind == "object" and nested:
-            value = {}
-            while not self._follows(f"</{name}>"):
-                key, item = self._element(schema.get("properties", {}), f"{where}.")
-                value[key] = item
-        elif nested:
-            raise NotAToolBlock(f"{where} is a {kind}, but holds tags")
+        if kind in ("array", "object") and not self._follows(f"</{name}>"):
+            if text:
+                raise NotAToolBlock(f"{where} mixes text and tags")
+            value = self._nested(kind, schema, name, where)
+        elif not self._follows(f"</{name}>"):
+            raise NotAToolBlock(f"{self._next()[:60]!r} stands where {f'</{name}>'!r} should")
         elif kind == "string":
             value = text
         else:
@@ -131,6 +123,13 @@ class _Reader:
         if "enum" in schema and value not in schema["enum"]:
             raise NotAToolBlock(f"{where} is {value!r}, none of {schema['enum']}")
         return value
+
+    def _nested(self, kind: str, schema: Mapping[str, Any], name: str, where: str) -> Any:
+        elements = []
+        properties = {"item": schema.get("items", {})} if kind == "array" else schema.get("properties", {})
+        while not self._follows(f"</{name}>"):
+            elements.append(self._element(properties, f"{where}."))
+        return dict(elements) if kind == "object" else [value for _, value in elements]
 
     def _follows(self, part: str) -> bool:
         return self._at < len(self._parts) and self._parts[self._at].rstrip("\n") == part

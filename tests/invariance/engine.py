@@ -55,14 +55,22 @@ class Result:
 class SmallEngine:
     """One engine of `CONFIG` with dummy weights; each `run` takes a list of requests to their ends."""
 
-    def __init__(self, folder: Path, *, index_dtype: str = "auto", overrides: dict | None = None, **config):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        index_dtype: str = "auto",
+        selection: str = "model",
+        overrides: dict | None = None,
+        **config,
+    ):
         (folder / "config.json").write_text(json.dumps(CONFIG))
         config.setdefault("num_blocks_override", 200)
         self.config = EngineConfig(
             model=str(folder),
             load_format="dummy",
             hf_overrides=overrides or {},
-            attention_config=AttentionConfig(indexer_kv_dtype=index_dtype),
+            attention_config=AttentionConfig(indexer_kv_dtype=index_dtype, selection=selection),
             **config,
         )
         runner, info = load_engine(self.config, lambda stage, percent: None)
