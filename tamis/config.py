@@ -36,7 +36,7 @@ class AttentionConfig:
     Attributes:
         indexer_kv_dtype: dtype of the index lane; "auto" follows the checkpoint, as `kv_cache_dtype` does.
         dequant_contract: how NVFP4 lanes are read: "exact" (e2m1·scale) or "e4m3" (rounded to E4M3 again, queries
-            cast to E4M3, as M3.1 was trained); "auto" is "exact".
+            cast to E4M3); "auto" is "e4m3" for M3.1, which was trained so, and "exact" for others.
         selection: who chooses the blocks a query reads: "model" is its indexer; "random" draws them, forced ones kept.
             A measuring device, never a way to serve: what random blocks still answer, the indexer need not be good for.
     """

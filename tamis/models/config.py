@@ -83,6 +83,11 @@ class M3Config:
         """Whether any linear is stored in a packed format."""
         return any(formats != LayerFormats() for formats in self.weight_formats)
 
+    @property
+    def is_m31(self) -> bool:
+        """Whether routed experts are packed as only M3.1 ships them: such a model was trained with an NVFP4 cache."""
+        return any(formats.experts_down is WeightFormat.NVFP4_PACKED for formats in self.weight_formats)
+
     def layer_shapes(self) -> tuple[LayerShape, ...]:
         """Which linears each layer has."""
         return tuple(

@@ -140,14 +140,17 @@ def cache_formats(config: EngineConfig, model_config: M3Config) -> tuple[str, st
     """(kv format, index format, dequant contract) with every "auto" resolved.
 
     Keys and values: what the checkpoint's quantization config asks for, else the dtype it was saved in. Index keys:
-    as keys and values, but never on the checkpoint's word for those alone.
+    as keys and values, but never on the checkpoint's word for those alone. Contract: M3.1 was trained with "e4m3";
+    other checkpoints were not trained with NVFP4 at all, so theirs are the exact products.
     """
     attention = config.attention_config
     by_checkpoint = model_config.kv_cache_format or model_config.torch_dtype
     kv = by_checkpoint if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     by_kv = model_config.torch_dtype if config.kv_cache_dtype == "auto" else kv
     index = by_kv if attention.indexer_kv_dtype == "auto" else attention.indexer_kv_dtype
-    contract = "exact" if attention.dequant_contract == "auto" else attention.dequant_contract
+    contract: str = attention.dequant_contract
+    if contract == "auto":
+        contract = "e4m3" if model_config.is_m31 and "nvfp4" in (kv, index) else "exact"
     if contract == "e4m3" and "nvfp4" not in (kv, index):
         raise ConfigError(
             f"dequant_contract is 'e4m3', but neither the KV cache ({kv}) nor the index keys ({index}) are nvfp4.",

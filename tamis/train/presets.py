@@ -151,21 +151,32 @@ NANO = Preset(
         num_experts_per_tok=2,
     ),
     phases=(
-        Phase("short", 7.0, 6000, 1024, 96, (3e-3, 1e-3), Mixture(0.24, 0.40, 0.20, 0.03, 0.13)),
+        Phase("short", 5.3, 6000, 1024, 96, (3e-3, 1e-3), Mixture(0.24, 0.40, 0.20, 0.03, 0.13)),
         Phase(
-            "long", 4.0, 1200, 8192, 12, (1e-3, 5e-4), Mixture(0.12, 0.26, 0.46, 0.02, 0.14), quantized=True, gaps=0.5
+            "long", 2.4, 1200, 8192, 12, (1e-3, 5e-4), Mixture(0.12, 0.26, 0.46, 0.02, 0.14), quantized=True, gaps=0.5
         ),
         Phase(
-            "rounded", 4.0, 3000, 1024, 96, (1.2e-3, 2e-4), Mixture(0.13, 0.22, 0.16, 0.02, 0.12, 0.35), quantized=True
+            "rounded", 3.5, 3000, 1024, 96, (1.2e-3, 2e-4), Mixture(0.13, 0.22, 0.16, 0.02, 0.12, 0.35), quantized=True
         ),
         Phase(
             "longest",
-            5.0,
+            3.8,
             500,
             32768,
             3,
             (3e-4, 0.0),
             Mixture(0.09, 0.14, 0.50, 0.02, 0.09, 0.16),
+            quantized=True,
+            gaps=0.5,
+        ),
+        Phase(
+            "settled",
+            2.5,
+            1200,
+            8192,
+            12,
+            (4e-4, 0.0),
+            Mixture(0.10, 0.12, 0.26, 0.02, 0.06, 0.44),
             quantized=True,
             gaps=0.5,
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import MiniMaxM3VLForCausalLM
+from transformers import MiniMaxM3VLForCausalLM, PreTrainedModel
 from transformers.models.minimax_m3_vl import MiniMaxM3VLTextConfig
 
 from tamis.attention.msa import SelectionRule, StepAttention
@@ -87,8 +87,8 @@ def oracle_model(shape: Shape, seed: int) -> MiniMaxM3VLForCausalLM:
     return model
 
 
-def oracle_run(model: MiniMaxM3VLForCausalLM, token_ids: list[int]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-    """(logits [T, vocab], layer → block sets [T, heads, blocks] bool)."""
+def oracle_run(model: PreTrainedModel, token_ids: list[int]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    """(logits [T, vocab], layer → block sets [T, heads, blocks] bool), of a text model or a multimodal one."""
     picked: dict[int, torch.Tensor] = {}
 
     def keep(layer: int):
@@ -102,7 +102,7 @@ def oracle_run(model: MiniMaxM3VLForCausalLM, token_ids: list[int]) -> tuple[tor
 
     hooks = [
         layer.self_attn.indexer.register_forward_hook(keep(i))
-        for i, layer in enumerate(model.model.layers)
+        for i, layer in enumerate(getattr(model.model, "language_model", model.model).layers)
         if layer.self_attn.indexer is not None
     ]
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from pathlib import Path
@@ -27,8 +28,17 @@ def model() -> M3ForCausalLM:
 
 
 def test_it_is_the_recipe_s_shape_and_small(model: M3ForCausalLM) -> None:
-    assert model.config == NANO.config()
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 17_000_000
+    recipe = NANO.config()
+    assert dataclasses.replace(model.config, weight_formats=recipe.weight_formats) == recipe
+    assert all(model.config.sparse_layers) and not model.config.moe_layers[0] and all(model.config.moe_layers[1:])
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 20_000_000
+
+
+def test_every_special_token_of_the_family_is_in_its_vocabulary() -> None:
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    tokens = "]~!b[ ]~b] [e~[ ]<]image[>[ ]<]video[>[ ]<]start of image[>[ ]<]end of image[>[ ]<]minimax[>[ <mm:think> </mm:think>"
+    for text in re.split(r" (?=[\]\[<])", tokens):
+        assert tokenizer.encode(text).ids == [special_id(tokenizer, text)]
 
 
 def test_files_are_those_of_the_card() -> None:
