@@ -33,7 +33,8 @@ class LinearTiles:
 def tiles(tokens: int) -> LinearTiles:
     """Block sizes for a number of tokens; results do not depend on them."""
     if tokens <= 64:
-        return LinearTiles(64, max(16, triton.next_power_of_2(tokens)), 256, False, 4, 4)
+        # With one token a program reorders its own; 64 of them are better reordered once for all programs.
+        return LinearTiles(64, max(16, triton.next_power_of_2(tokens)), 256, tokens > 16, 4, 4)
     return LinearTiles(128, 128, 128, True, 8, 3)
 
 

@@ -48,11 +48,13 @@ class MoETiles:
 
 def tiles(tokens: int) -> MoETiles:
     """Block sizes for a number of tokens; results do not depend on them."""
+    if tokens <= 4:
+        return MoETiles(64, 16, 16, 16, 256, True, 4, 4)
     if tokens <= 64:
-        return MoETiles(64, 16, 16, max(16, triton.next_power_of_2(tokens)), 256, False, 4, 4)
+        return MoETiles(128, 16, 16, max(16, triton.next_power_of_2(tokens)), 256, False, 8, 3)
     if tokens <= 1024:
         return MoETiles(128, 64, 16, 64, 128, True, 8, 3)
-    return MoETiles(128, 128, 32, 128, 128, True, 8, 3)
+    return MoETiles(128, 128, 32, 128, 128, True, 4, 2)
 
 
 @triton.jit
