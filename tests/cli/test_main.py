@@ -119,7 +119,7 @@ def test_importing_the_command_line_is_light() -> None:
 
 @pytest.mark.parametrize("arguments", ["generate --prompt -", "chat"])
 def test_a_closed_stdin_is_an_empty_one(arguments: str) -> None:
-    script = f"{sys.executable} -m tamis {arguments} --num-gpu-blocks-override 70 --threads 1 <&-"
+    script = f"{sys.executable} -m tamis {arguments} --max-model-len 8192 --num-gpu-blocks-override 70 --threads 1 <&-"
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=Path(tamis.__file__).parents[1]
     )
