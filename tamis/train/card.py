@@ -26,7 +26,8 @@ def write_card(model: Path, preset: Preset, run: Path, scores: Path) -> None:
         model: the folder, of any format.
         preset: what was trained.
         run: folder with one folder a phase, each with report.json.
-        scores: a report of `tamis bench eval` (its last line).
+        scores: reports of `tamis bench eval`, one a line (its last line); those with the model's own selection and an
+            NVFP4 cache are listed.
     """
     reports = [json.loads((run / phase.name / "report.json").read_text(encoding="utf-8")) for phase in preset.phases]
     text = preset.text_config
@@ -67,7 +68,7 @@ All text was on the machine or made by the training code (`tamis/train`):
 {phases}
 
 ## Scores
-{_scores(json.loads(scores.read_text(encoding="utf-8").splitlines()[-1]))}
+{_scores([json.loads(line) for line in scores.read_text(encoding="utf-8").splitlines()])}
 
 The questions come from the generators of the training data, with problems that training never sees: the scores say
 what was learnt, not what it is worth elsewhere.
@@ -90,14 +91,16 @@ def _phase_row(preset: Preset, report: dict[str, Any]) -> str:
     )
 
 
-def _scores(report: dict[str, Any]) -> str:
+def _scores(reports: list[dict[str, Any]]) -> str:
+    shown = [report for report in reports if (report["selection"], report["kv_format"]) == ("model", "nvfp4")]
     rows = "\n".join(
         f"| {name} | {entry['right']} of {entry['total']} | {entry['right'] / entry['total']:.1%} |"
+        for report in shown
         for name, entry in report["skills"].items()
     )
     head = (
-        f"`tamis bench eval`, greedy, exact match; weights {report['weights']}, KV cache {report['kv_format']} "
-        f"({report['contract']} contract)."
+        f"`tamis bench eval`, greedy, exact match; weights {shown[0]['weights']}, KV cache nvfp4 "
+        f"({shown[0]['contract']} contract)."
     )
     return f"{head}\n\n| skill | right | share |\n|---|---|---|\n{rows}"
 

@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, help="stop each phase after so many steps")
     parser.add_argument("--items", type=int, default=200, help="questions a skill for the quick scores; 0: none")
     parser.add_argument("--model", type=Path, help="with card: the folder that is served")
-    parser.add_argument("--scores", type=Path, help="with card: a report of tamis bench eval")
+    parser.add_argument("--scores", type=Path, help="with card: reports of tamis bench eval, one a line")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
     if args.command == ["tokenizer"]:
