@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Tokenizer
 
 import tamis
+from tamis import LLM, SamplingParams
 from tamis.models.m3 import M3ForCausalLM
-from tamis.train.chats import Chat, Turn, render_prompt
-from tamis.train.generate import generate
 from tamis.train.presets import NANO
-from tamis.train.tokenizer import END_OF_TURN, special_id
+from tamis.train.tokenizer import special_id
 from tests.train.test_nano import loaded
 
+GREEDY = SamplingParams(temperature=0.0, max_tokens=16)
 FOLDER = Path(tamis.__file__).parent / "nano" / "checkpoint"
 
 
@@ -48,6 +48,12 @@ def test_files_are_those_of_the_card() -> None:
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest
 
 
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(max_model_len=2048, max_num_seqs=2) as loaded_llm:
+        yield loaded_llm
+
+
 @pytest.mark.parametrize(
     ("messages", "answer"),
     [
@@ -57,19 +63,10 @@ def test_files_are_those_of_the_card() -> None:
     ],
     ids=["capital", "sum", "name"],
 )
-def test_it_answers(model: M3ForCausalLM, messages: list[str], answer: str) -> None:
-    turns = tuple(Turn("assistant" if i % 2 else "user", text) for i, text in enumerate(messages))
-    assert answer in continued(model, render_prompt(Chat((*turns, Turn("assistant", "")))))
+def test_it_answers(llm: LLM, messages: list[str], answer: str) -> None:
+    turns = [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(messages)]
+    assert answer in llm.chat(turns, GREEDY)[0].outputs[0].text
 
 
-def test_it_completes_a_function(model: M3ForCausalLM) -> None:
-    assert continued(model, "def add(a, b):") == "\n    return a + b\n"
-
-
-def continued(model: M3ForCausalLM, prompt: str) -> str:
-    """Greedy text after `prompt`."""
-    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
-    ids = tokenizer.encode(prompt).ids
-    with torch.inference_mode():
-        new = generate(model, [ids], max_tokens=16, stop_id=special_id(tokenizer, END_OF_TURN))
-    return str(tokenizer.decode(new[0]))
+def test_it_completes_a_function(llm: LLM) -> None:
+    assert llm.generate("def add(a, b):", GREEDY)[0].outputs[0].text == "\n    return a + b\n"

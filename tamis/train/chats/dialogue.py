@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tamis.train.chats import code, facts, identity, maths, recall, stories, trivia, words
 from tamis.train.chats.draw import Draw
@@ -212,8 +212,3 @@ def conversation(draw: Draw) -> Chat:
     if draw.chance(0.25):
         mode = "disabled" if draw.chance(0.6) else "adaptive"
     return Chat(tuple(turns), developer, mode)
-
-
-def needle_chat(draw: Draw, filler: Sequence[str], longest: int) -> Chat:
-    """A long prompt with facts to find, of up to `longest` characters, short ones more often."""
-    return recall.needle(draw, filler, int(longest ** draw.random.uniform(0.75, 1.0)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tamis.train.chats.draw import Draw
 from tamis.train.chats.facts import COUNTRIES, GROUPS
 from tamis.train.chats.names import invented, people, person
-from tamis.train.chats.render import Chat, Turn
+from tamis.train.chats.render import Turn
 
 _PLACES = (
     "the kitchen|the garden|the office|the school|the library|the park|the garage|the cellar|the hall|the shop".split(
@@ -121,29 +119,3 @@ def personal(draw: Draw) -> tuple[Turn, ...]:
         Turn("user", draw.say(ask, **slots)),
         Turn("assistant", draw.say(answer, **slots)),
     )
-
-
-def needle(draw: Draw, filler: Sequence[str], characters: int) -> Chat:
-    """Facts hidden in about `characters` of filler text; the question asks for one."""
-    names = people(draw, draw.number(1, 6))
-    word = draw.one(_CODES)
-    codes = {name: _code(draw) for name in names}
-    pieces: list[str] = []
-    size = 0
-    while size < characters:
-        piece = draw.one(filler)
-        pieces.append(piece)
-        size += len(piece) + 1
-    for name, code in codes.items():
-        pieces.insert(draw.number(0, len(pieces)), f"The {word} of {name} is {code}.")
-    text = "\n".join(pieces)
-    target = draw.one(names)
-    question = draw.say(("What is the {w} of {n}?", "[Tell me|Give me] the {w} of {n}."), w=word, n=target)
-    turns = [Turn("user", f"{text}\n\n{question}"), Turn("assistant", f"The {word} of {target} is {codes[target]}.")]
-    if len(names) > 1 and draw.chance(0.5):
-        other = draw.one([name for name in names if name != target])
-        turns += [
-            Turn("user", draw.say("And [the {w} |]of {n}?", w=word, n=other)),
-            Turn("assistant", f"The {word} of {other} is {codes[other]}."),
-        ]
-    return Chat(tuple(turns))
