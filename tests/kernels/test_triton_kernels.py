@@ -54,7 +54,8 @@ def test_linear_compiles_to_machine_code(form: str, tokens: int, capability: int
 
     t = tiles(tokens)
     words = {"nvfp4": "*i32", "mxfp8": "*i64"}[form]
-    pointers = {"x_ptr": "*bf16", "codes_ptr": words, "scales_ptr": "*u8", "row_scales_ptr": "*fp32", "out_ptr": "*bf16"}
+    pointers = {"x_ptr": "*bf16", "codes_ptr": words, "scales_ptr": "*u8", "row_scales_ptr": "*fp32"}
+    pointers["out_ptr"] = "*bf16"
     constants = {
         "N": 8192,
         "K": 6144,
