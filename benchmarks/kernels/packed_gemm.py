@@ -138,16 +138,18 @@ def check_moe(sets: MoESets, tokens: int, config: MoETiles | None) -> float:
     return relative_error(got[few], moe_reference.moe(**part, **FACTORS))
 
 
-def moe_configs(tokens: int) -> Iterator[MoETiles]:
+def moe_configs(tokens: int, form: str) -> Iterator[MoETiles]:
     """Block sizes that a sweep tries; the first is the one in use."""
-    yield moe_kernel.tiles(tokens)
+    yield moe_kernel.tiles(tokens, FORMATS[form])
     shared = max(16, triton.next_power_of_2(tokens))
     if tokens <= MEMORY_BOUND_TOKENS:
         for n, k, warps, stages in (
             (64, 128, 4, 4), (64, 128, 4, 6), (64, 256, 4, 3), (64, 512, 4, 3), (128, 128, 4, 4), (128, 256, 8, 3),
         ):  # fmt: skip
             yield MoETiles(n, 16, 16, shared, k, False, warps, stages)
-        yield MoETiles(64, 16, 16, shared, 256, True, 4, 4)
+        # A narrow shared tile leaves room for more programs a processor, and reads the shared weights more often.
+        for n, shared_m, warps, stages in ((64, shared, 4, 4), (64, 16, 4, 4), (64, 16, 4, 3), (128, 16, 8, 3)):
+            yield MoETiles(n, 16, 16, shared_m, 256, True, warps, stages)
     else:
         for n, m, remainder, shared_m, warps, stages in (
             (128, 128, 32, 128, 8, 2), (128, 128, 32, 128, 4, 3), (128, 128, 32, 128, 4, 2), (128, 128, 32, 256, 8, 2),
@@ -203,11 +205,11 @@ class Report:
         )
 
 
-def best_moe(sets: MoESets, tokens: int, sweep: bool) -> tuple[float, MoETiles]:
+def best_moe(sets: MoESets, form: str, tokens: int, sweep: bool) -> tuple[float, MoETiles]:
     """Fastest block sizes and their microseconds; without a sweep those in use."""
     turns = [sets.inputs(tokens, turn) for turn in range(6 if tokens <= MEMORY_BOUND_TOKENS else 3)]
     results = []
-    for config in list(moe_configs(tokens))[: None if sweep else 1]:
+    for config in list(moe_configs(tokens, form))[: None if sweep else 1]:
         calls = [lambda t=t, c=config: moe_kernel.moe(**t, **FACTORS, config=c) for t in turns]
         us = attempt(lambda calls=calls: time_us(calls), str(config))
         if sweep:
@@ -224,7 +226,7 @@ def run_moe(form: str, tokens: list[int], sweep: bool, report: Report) -> None:
         error = check_moe(sets, count, None)
         if not error < BOUND:
             raise SystemExit(f"moe {form}, {count} tokens: relative error {error} is not below {BOUND}")
-        us, config = best_moe(sets, count, sweep)
+        us, config = best_moe(sets, form, count, sweep)
         turns = [sets.inputs(count, turn) for turn in range(3)]
         bf16 = time_us([lambda t=t: peer(**t, **FACTORS) for t in turns]) if peer else None
         moved = sum(sets.bytes_read(t) for t in turns) / len(turns)
@@ -266,7 +268,7 @@ def compile_share(share: int, shares: int, tokens: list[int], formats: list[str]
     """Compiles every `shares`-th case of a sweep into Triton's cache by running it with four experts."""
     jobs: list[tuple[str, int, Any]] = []
     for count in tokens:
-        jobs += [(form, count, c) for form in formats for c in moe_configs(count)]
+        jobs += [(form, count, c) for form in formats for c in moe_configs(count, form)]
         jobs += [(f"linear {form}", count, c) for form in ("mxfp8", "nvfp4") for c in linear_configs(count)]
     for form, count, config in jobs[share::shares]:
         try:

@@ -13,9 +13,9 @@ What makes that cheap is the order of K:
   leaves a power of two to make up for: some of it in the bf16 factor made from the scale, the rest in fp32 after the
   sum (`UNDO_*`), so that every intermediate value is exact in bf16. About 2.1 instructions a value.
 
-Codes must be finite (no E4M3 NaN). E8M0 scales above 2^47 become infinite, and under those below 2^-84 the least codes
-vanish; weights that were numbers of a model have neither. Sums run in fp32 over K in one fixed order
-that depends on neither the tile sizes nor the number of tokens.
+Codes must be finite (no E4M3 NaN). E8M0 scales above 2^47 become infinite, and under those below 2^-77 the least codes
+may vanish; weights that were numbers of a model have neither. Sums run in fp32 over K in one fixed order that depends
+on neither the tile sizes nor the number of tokens.
 """
 
 from __future__ import annotations

@@ -46,12 +46,14 @@ class MoETiles:
     num_stages: int
 
 
-def tiles(tokens: int) -> MoETiles:
-    """Block sizes for a number of tokens; results do not depend on them."""
+def tiles(tokens: int, formats: tuple[str, str]) -> MoETiles:
+    """Block sizes for a number of tokens and the formats (routed, shared); results do not depend on them."""
     if tokens <= 4:
         return MoETiles(64, 16, 16, 16, 256, True, 4, 4)
     if tokens <= 64:
-        return MoETiles(128, 16, 16, max(16, triton.next_power_of_2(tokens)), 256, False, 8, 3)
+        # Plain weights are two to four times as wide: 256 columns in three stages would not fit into shared memory.
+        block_k = 128 if "plain" in formats else 256
+        return MoETiles(128, 16, 16, max(16, triton.next_power_of_2(tokens)), block_k, False, 8, 3)
     if tokens <= 1024:
         return MoETiles(128, 64, 16, 64, 128, True, 8, 3)
     return MoETiles(128, 128, 32, 128, 128, True, 4, 2)
@@ -336,7 +338,7 @@ def moe(
     top_k = expert_ids.shape[1]
     experts, inner, shared = gate_up.shape[0], down.shape[-1], shared_down.shape[-1]
     formats = weight_format(gate_up), weight_format(shared_gate_up)
-    t = config or tiles(tokens)
+    t = config or tiles(tokens, formats)
     planned = plan(x, expert_ids.contiguous(), experts, t.block_m, phase=t.phase and formats != ("plain", "plain"))
     constants = {
         "H": hidden,
