@@ -20,6 +20,11 @@ from tamis.train.skills.lexicon import ADJECTIVES, ATTRIBUTES, NOUNS
 
 _SHARED_WORDS = 0.6  # of the facts take two of their three words from another fact
 _INVENTED_VALUES = 0.15
+# In the texts of training that have them: look-alikes, and invented words among their values.
+_LOOKALIKE_TEXTS = 0.7
+_LOOKALIKES = 0.6
+_LOOKALIKE_INVENTED = 0.3
+_MOST_FACTS = 56
 _PIECE_CHARS = 700
 
 
@@ -53,11 +58,13 @@ def is_test_key(key: tuple[str, str, str]) -> bool:
     return held_out(f"needle {' '.join(key)}")
 
 
-def draw_facts(draw: Draw, count: int, *, num_test_keys: int = 0) -> list[Fact]:
+def draw_facts(draw: Draw, count: int, *, num_test_keys: int = 0, lookalikes: float = 0.0) -> list[Fact]:
     """`count` facts of different keys, in random order, most of them much alike.
 
     Args:
         num_test_keys: how many have keys that training never sees; the others have keys that it may.
+        lookalikes: share of values that begin as another fact's does, so that a copy which looks only a digit or two
+            back goes wrong. Tests take values as they fall.
     """
     keys: dict[tuple[str, str, str], None] = {}
     while len(keys) < count:
@@ -69,13 +76,29 @@ def draw_facts(draw: Draw, count: int, *, num_test_keys: int = 0) -> list[Fact]:
             key = (words[0], words[1], words[2])
         if is_test_key(key) == (len(keys) < num_test_keys):
             keys[key] = None
-    facts = [Fact(*key, _value(draw)) for key in keys]
+    values: dict[str, None] = {}
+    facts = []
+    for key in keys:
+        value = _value(draw, _LOOKALIKE_INVENTED if lookalikes else _INVENTED_VALUES)
+        if lookalikes and draw.chance(lookalikes):
+            value = _lookalike(draw, value, [other for other in values if other.isdigit() == value.isdigit()])
+        values[value] = None
+        facts.append(Fact(*key, value))
     draw.random.shuffle(facts)
     return facts
 
 
-def _value(draw: Draw) -> str:
-    return invented(draw) if draw.chance(_INVENTED_VALUES) else str(draw.number(10_000, 99_999))
+def _value(draw: Draw, invented_share: float) -> str:
+    return invented(draw) if draw.chance(invented_share) else str(draw.number(10_000, 99_999))
+
+
+def _lookalike(draw: Draw, value: str, others: list[str]) -> str:
+    """The beginning of one of `others` and the end of `value`."""
+    if not others:
+        return value
+    other = draw.one(others)
+    same = draw.number(1, min(len(value), len(other)) - 1)
+    return other[:same] + value[same:]
 
 
 def scatter(draw: Draw, pieces: list[str], facts: Sequence[Fact]) -> str:
@@ -130,7 +153,7 @@ def needle_document(draw: Draw, filler: Sequence[str], budget_chars: int, num_fa
         budget_chars: about how long the filler is; each fact adds about 45 characters, each question 110.
         num_facts: facts in the text. num_questions: how many are asked for, each once; at most num_facts.
     """
-    facts = draw_facts(draw, num_facts)
+    facts = draw_facts(draw, num_facts, lookalikes=_LOOKALIKES if draw.chance(_LOOKALIKE_TEXTS) else 0.0)
     text = scatter(draw, _fill(draw, filler, budget_chars), facts)
     turns: list[Turn] = []
     for number, fact in enumerate(draw.some(facts, min(num_questions, num_facts))):
@@ -142,8 +165,8 @@ def needle_document(draw: Draw, filler: Sequence[str], budget_chars: int, num_fa
 def random_document(draw: Draw, filler: Sequence[str], longest_chars: int) -> Chat:
     """A `needle_document` of up to about `longest_chars` characters in all, with as many facts as it can bear."""
     chars = int(longest_chars * draw.random.uniform(0.3, 1.0))
-    num_facts = draw.number(2, max(3, min(40, chars // 120)))
-    num_questions = draw.number(max(1, num_facts // 3), min(num_facts, 30))
+    num_facts = draw.number(2, max(3, min(_MOST_FACTS, chars // 120)))
+    num_questions = draw.number(max(1, num_facts // 3), min(num_facts, 40))
     return needle_document(
         draw, filler, max(100, chars - 45 * num_facts - 110 * num_questions), num_facts, num_questions
     )
