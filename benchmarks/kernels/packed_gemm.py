@@ -141,15 +141,16 @@ def check_moe(sets: MoESets, tokens: int, config: MoETiles | None) -> float:
 def moe_configs(tokens: int, form: str) -> Iterator[MoETiles]:
     """Block sizes that a sweep tries; the first is the one in use."""
     yield moe_kernel.tiles(tokens, FORMATS[form])
-    shared = max(16, triton.next_power_of_2(tokens))
     if tokens <= MEMORY_BOUND_TOKENS:
-        for n, k, warps, stages in (
-            (64, 128, 4, 4), (64, 128, 4, 6), (64, 256, 4, 3), (64, 512, 4, 3), (128, 128, 4, 4), (128, 256, 8, 3),
-        ):  # fmt: skip
-            yield MoETiles(n, 16, 16, shared, k, False, warps, stages)
         # A narrow shared tile leaves room for more programs a processor, and reads the shared weights more often.
-        for n, shared_m, warps, stages in ((64, shared, 4, 4), (64, 16, 4, 4), (64, 16, 4, 3), (128, 16, 8, 3)):
-            yield MoETiles(n, 16, 16, shared_m, 256, True, warps, stages)
+        for shared_m in sorted({16, min(32, triton.next_power_of_2(max(16, tokens)))}):
+            for phase in (True, False):
+                for n, k, warps, stages in (
+                    (64, 128, 4, 2), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 6), (64, 256, 4, 2),
+                    (64, 256, 4, 3), (64, 256, 4, 4), (128, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3),
+                    (128, 256, 8, 2),
+                ):  # fmt: skip
+                    yield MoETiles(n, 16, 16, shared_m, k, phase, warps, stages)
     else:
         for n, m, remainder, shared_m, warps, stages in (
             (128, 128, 32, 128, 8, 2), (128, 128, 32, 128, 4, 3), (128, 128, 32, 128, 4, 2), (128, 128, 32, 256, 8, 2),
@@ -264,12 +265,14 @@ def run_linear(form: str, tokens: list[int], sweep: bool, report: Report) -> Non
         )  # fmt: skip
 
 
-def compile_share(share: int, shares: int, tokens: list[int], formats: list[str]) -> None:
+def compile_share(share: int, shares: int, tokens: list[int], formats: list[str], only: str | None) -> None:
     """Compiles every `shares`-th case of a sweep into Triton's cache by running it with four experts."""
     jobs: list[tuple[str, int, Any]] = []
     for count in tokens:
-        jobs += [(form, count, c) for form in formats for c in moe_configs(count, form)]
-        jobs += [(f"linear {form}", count, c) for form in ("mxfp8", "nvfp4") for c in linear_configs(count)]
+        if only != "linear":
+            jobs += [(form, count, c) for form in formats for c in moe_configs(count, form)]
+        if only != "moe":
+            jobs += [(f"linear {form}", count, c) for form in ("mxfp8", "nvfp4") for c in linear_configs(count)]
     for form, count, config in jobs[share::shares]:
         try:
             if form.startswith("linear"):
@@ -287,6 +290,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--tokens", default=",".join(map(str, TOKENS)))
     parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--only", choices=("linear", "moe"), help="leave the other out")
     parser.add_argument("--out")
     parser.add_argument("--compiled", action="store_true", help="with --sweep: Triton's cache has every kernel already")
     parser.add_argument("--compile-share", help=argparse.SUPPRESS)
@@ -294,7 +298,7 @@ def main() -> None:
     tokens = [int(t) for t in args.tokens.split(",")]
     if args.compile_share:
         share, shares = map(int, args.compile_share.split("/"))
-        return compile_share(share, shares, tokens, args.formats.split(","))
+        return compile_share(share, shares, tokens, args.formats.split(","), args.only)
     if args.sweep and not args.compiled:
         jobs = min(12, os.cpu_count() or 1)
         command = [
@@ -305,6 +309,7 @@ def main() -> None:
             args.tokens,
             "--formats",
             args.formats,
+            *(("--only", args.only) if args.only else ()),
         ]
         workers = [subprocess.Popen([*command, "--compile-share", f"{i}/{jobs}"]) for i in range(jobs)]
         if any([worker.wait() for worker in workers]):
@@ -313,9 +318,9 @@ def main() -> None:
     card = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}"
     print(f"{card}: read {limits['read'] / 1e12:.2f} TB/s, bf16 8192^3 {limits['bf16'] / 1e12:.0f} TFLOP/s", flush=True)
     report = Report(limits)
-    for form in ("mxfp8", "nvfp4"):
+    for form in ("mxfp8", "nvfp4") if args.only != "moe" else ():
         run_linear(form, tokens, args.sweep, report)
-    for form in args.formats.split(","):
+    for form in args.formats.split(",") if args.only != "linear" else ():
         run_moe(form, tokens, args.sweep, report)
     if args.out:
         with open(args.out, "w") as file:
