@@ -51,9 +51,8 @@ def tiles(tokens: int, formats: tuple[str, str]) -> MoETiles:
     if tokens <= 4:
         return MoETiles(64, 16, 16, 16, 256, True, 4, 4)
     if tokens <= 64:
-        # Plain weights are two to four times as wide: 256 columns in three stages would not fit into shared memory.
-        block_k = 128 if "plain" in formats else 256
-        return MoETiles(128, 16, 16, max(16, triton.next_power_of_2(tokens)), block_k, False, 8, 3)
+        # Narrow tiles, so that several programs share a processor. Plain weights are two to four times as wide.
+        return MoETiles(64, 16, 16, 16, 128 if "plain" in formats else 256, True, 4, 3)
     if tokens <= 1024:
         return MoETiles(128, 64, 16, 64, 128, True, 8, 3)
     return MoETiles(128, 128, 32, 128, 128, True, 4, 2)
