@@ -25,11 +25,16 @@ def write_card(model: Path, preset: Preset, run: Path, scores: Path) -> None:
     Args:
         model: the folder, of any format.
         preset: what was trained.
-        run: folder with one folder a phase, each with report.json.
+        run: folder with one folder a phase, each with report.json. A phase that was run more than once has its earlier
+            runs in folders <phase>-1, <phase>-2, …
         scores: reports of `tamis bench eval`, one a line (its last line); those with the model's own selection and an
             NVFP4 cache are listed.
     """
-    reports = [json.loads((run / phase.name / "report.json").read_text(encoding="utf-8")) for phase in preset.phases]
+    reports = [
+        json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        for phase in preset.phases
+        for folder in (*sorted(run.glob(f"{phase.name}-[0-9]*")), run / phase.name)
+    ]
     text = preset.text_config
     phases = "\n".join(_phase_row(preset, report) for report in reports)
     files = [*sorted(model.glob("*.safetensors")), *(model / name for name in _TEXT_FILES if (model / name).exists())]

@@ -38,9 +38,8 @@ _CHARS_PER_TOKEN = 2.9
 
 # Skills that a share of some phases is given to, as often as they stand here.
 DRILLED = (
-    *("sorting", "sorting", "sorting", "sorting_thinking", "sorting_thinking"),
-    *("counting", "counting", "counting_thinking"),
-    *("system_rule", "system_rule", "arithmetic", "arithmetic_thinking"),
+    *("sorting", "sorting", "sorting", "sorting", "sorting_thinking", "counting", "counting", "counting_thinking"),
+    *("system_rule", "system_rule", "system_rule", "system_rule", "arithmetic", "arithmetic", "arithmetic_thinking"),
 )
 
 Rows = tuple[np.ndarray, np.ndarray]
