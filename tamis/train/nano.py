@@ -1,7 +1,7 @@
 """The recipe of the bundled model, one command a phase, from text on this machine to a folder that Tamis serves:
 
     python -m tamis.train.nano tokenizer --out DIR            learn the vocabulary
-    python -m tamis.train.nano short --out DIR                train; then long, rounded, longest, alike, drilled, settled
+    python -m tamis.train.nano short --out DIR                train; then the phases after it, in the order of presets
     python -m tamis.train.nano card --out DIR --model FOLDER  write FOLDER/README.md from the logs and a bench report
 
 A phase starts from the weights of the phase before (or `--from FOLDER`) and writes DIR/<phase>/: the bf16 checkpoint,
