@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,20 @@ from tamis.runner.packing import INPUT_SCALES, as_factor, pack_parts
 
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _PACKINGS: dict[str, type[PackedWeight]] = {"mxfp8": MXFP8Weight, "nvfp4": NVFP4Weight}
-_COPIED = (".json", ".jinja", ".txt", ".model", ".md", ".py")
+# What a checkpoint of this family has beside its weights. A card is not among it: it speaks of the source's files.
+_COPIED = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.*",
+    "*processor_config.json",
+    *("configuration_*.py", "modeling_*.py", "tokenization_*.py", "*process*.py"),
+    "LICENSE*",
+    "NOTICE*",
+)
 _WRITTEN_HERE = ("config.json", QUANTIZATION_FILE, "model.safetensors.index.json")
 
 
@@ -203,12 +217,12 @@ def _check_disk(folder: Path, sizes: list[int]) -> None:
 
 
 def _copy_files(source: Path, folder: Path) -> tuple[str, ...]:
-    """Copy tokenizer, template, generation and processor files; returns what else lies there."""
+    """Copy the files that a checkpoint has beside its weights (`_COPIED`); returns what else lies there."""
     left_out = []
     for path in sorted(source.iterdir()):
         if path.name in _WRITTEN_HERE or path.suffix == ".safetensors" or path.name.startswith("."):
             continue
-        if path.is_file() and (path.suffix in _COPIED or path.suffix == ""):
+        if path.is_file() and any(fnmatchcase(path.name, pattern) for pattern in _COPIED):
             shutil.copyfile(path, folder / path.name)
         else:
             left_out.append(path.name)

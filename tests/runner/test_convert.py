@@ -131,6 +131,27 @@ def test_kv_scales_and_their_cache_format_survive(copy_in, tmp_path):
         assert read_config(out).kv_cache_format == "fp8"
 
 
+KEPT = (
+    *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
+    *("chat_template.jinja", "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
+    *("configuration_minimax_m3_vl.py", "image_processing_minimax_m3_vl.py", "LICENSE"),
+)
+LEFT = ("README.md", "log.jsonl", "loss.png", "notes", "report.json", "scores.json", "train.py")
+
+
+def test_files_of_a_checkpoint_are_copied_and_all_others_listed(tmp_path):
+    source = write_plain(tmp_path / "source")
+    for name in (*KEPT, *LEFT):
+        (source / name).write_text(name)
+    (source / "dspark").mkdir()
+
+    done = convert_quietly(source, tmp_path / "out", "m3.1")
+
+    assert {name: (tmp_path / "out" / name).read_text() for name in KEPT} == {name: name for name in KEPT}
+    assert done.left_out == tuple(sorted((*LEFT, "dspark")))
+    assert not {"dspark", *LEFT} & {path.name for path in (tmp_path / "out").iterdir()}
+
+
 def test_shards_hold_at_most_what_was_asked(stored_in, plain_checkpoint, tmp_path):
     done = convert_quietly(plain_checkpoint, tmp_path / "out", "m3.1", shard_bytes=40_000)
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
