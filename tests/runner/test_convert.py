@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tamis.errors import CheckpointError, ConfigError
+from tamis.kernels.packed_weight import dense
 from tamis.models.config import read_config
 from tamis.models.quantization import WeightFormat
 from tamis.models.tensor_schema import linears
@@ -225,6 +226,15 @@ def test_too_small_a_disk_is_said_before_anything_is_written(plain_checkpoint, t
     with pytest.raises(ConfigError, match=r"takes .* GB more, but .* has 0\.0 GB free"):
         convert_quietly(plain_checkpoint, tmp_path / "out", "bf16")
     assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("target", ALL[:3])
+def test_a_matrix_of_tiny_numbers_can_be_loaded_again(tmp_path, target):
+    source = write_plain(tmp_path / "source")
+    change(source, lambda t: t[f"{EXPERT}.weight"].mul_(1e-37))
+    convert_quietly(source, tmp_path / "out", target)
+    stored = Checkpoint(tmp_path / "out", read_config(tmp_path / "out"))
+    assert float(dense(stored.read_linear(EXPERT), torch.float32).abs().max()) < 1e-36
 
 
 def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):
