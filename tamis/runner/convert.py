@@ -31,7 +31,7 @@ from tamis.kernels.packed_weight import (
 from tamis.models.config import QUANTIZATION_FILE, M3Config, read_config, read_json
 from tamis.models.quantization import WeightFormat
 from tamis.models.quantization_writer import TARGETS, hf_quant_config, quantization_config
-from tamis.models.tensor_schema import LinearSpec, TensorSpec, linear_tensors, linears
+from tamis.models.tensor_schema import SCALAR, LinearSpec, TensorSpec, linear_tensors, linears
 from tamis.runner.checkpoint import Checkpoint
 from tamis.runner.conversion_folder import ConversionFolder
 from tamis.runner.names import VISION_PREFIXES
@@ -170,8 +170,12 @@ def _convert_unit(stored: Checkpoint, unit: str, spec: LinearSpec | None) -> dic
         raise CheckpointError(
             f"{unit}.weight holds a value that is no finite number.", param=unit, hint="Download the source again."
         )
-    weight = repack(source, spec.format)
-    parts = pack_parts(spec.format, weight, _input_scale(stored, unit))
+    input_scale = _input_scale(stored, unit) if spec.format in INPUT_SCALES else torch.ones(())
+    parts = pack_parts(spec.format, repack(source, spec.format), input_scale)
+    if stored.linears[unit].format is spec.format:
+        # Scales of the whole matrix as they stand: a reciprocal's reciprocal may be another number.
+        kept, written = stored.parts(unit), _written(spec)
+        parts |= {part: tensor.reshape(()) for part, tensor in kept.items() if written[part].shape == SCALAR}
     return {f"{unit}.{part}": tensor for part, tensor in parts.items()}
 
 

@@ -81,6 +81,26 @@ def test_a_foreign_global_scale_moves_by_at_most_one_place(copy_in, tmp_path, va
     assert equal_bits(after[f"{EXPERT}.weight_packed"], before[f"{EXPERT}.weight"])
 
 
+@pytest.mark.parametrize("target", ["m3.1", "modelopt"])
+def test_in_its_own_layout_every_scale_stays_as_it_is(copy_in, tmp_path, target):
+    folder = copy_in(target)
+    value = torch.tensor(1620.6897)  # its reciprocal's reciprocal is another number
+    assert 1.0 / (1.0 / value) != value
+    change(folder, lambda t: t.update({n: value.clone() for n in t if n.startswith(EXPERT) and not t[n].dim()}))
+    convert_quietly(folder, tmp_path / "out", target, shard_bytes=40_000)
+    before, after = tensors_of(folder), tensors_of(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert all(equal_bits(before[name], after[name]) for name in before)
+
+
+def test_an_input_scale_that_the_target_has_not_does_not_matter(copy_in, tmp_path):
+    folder = copy_in("modelopt")
+    change(folder, lambda t: t.update({f"{EXPERT}.input_scale": torch.tensor(0.0)}))
+    convert_quietly(folder, tmp_path / "plain", "bf16")
+    with pytest.raises(CheckpointError, match=rf"{EXPERT}\.input_scale holds 0\.0"):
+        convert_quietly(folder, tmp_path / "packed", "m3.1")
+
+
 def test_input_scales_are_kept_and_else_1(copy_in, stored_in, tmp_path):
     folder = copy_in("modelopt")
     change(folder, lambda t: t.update({f"{EXPERT}.input_scale": torch.tensor(0.25)}))
