@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import platform
 import sys
 import time
@@ -83,7 +84,7 @@ def evaluate(config: EvalConfig, say: Say) -> dict[str, Any]:
         return {
             "what": "eval",
             "model": config.model,
-            "weights": llm.info.card.get("weights", llm.info.card.get("dtype")),
+            "weights": llm.info.card["weights"],
             "kv_format": pool.kv_lanes(0)[0].format,
             "index_format": "/".join(sorted(index)) or None,
             "contract": pool.contract,
@@ -156,7 +157,7 @@ def _questions(llm: LLM, name: str, config: EvalConfig) -> Questions:
 
 
 def _answers(llm: LLM, items: Sequence[Item], max_tokens: int) -> list[RequestOutput]:
-    """One greedy answer each. Items with the same tools and mode go as one batch, as `LLM.chat` takes them."""
+    """One greedy answer each, of one batch; tools and thinking mode are each item's own."""
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
     prompts = [
         {
@@ -190,7 +191,7 @@ def _python_perplexity(llm: LLM, runner: ModelRunner, config: EvalConfig) -> dic
     return {
         "perplexity": round(loss.perplexity, 4),
         "nats_per_token": round(loss.nats_per_token, 5),
-        "bits_per_byte": round(loss.nats / num_bytes / 0.6931471805599453, 5),
+        "bits_per_byte": round(loss.nats / num_bytes / math.log(2), 5),
         "tokens": loss.num_tokens,
         "files": len(texts),
         "seconds": round(time.monotonic() - started, 1),

@@ -70,9 +70,10 @@ class EvalConfig:
     json_out: str | None = field(default=None, metadata=_help("File that the JSON object is written to as well."))
 
     def __post_init__(self) -> None:
-        for name in ("items", "questions_a_text", "perplexity_tokens"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.", param=name)
+        # A text's first token is given: perplexity needs another.
+        for name, least in (("items", 1), ("questions_a_text", 1), ("perplexity_tokens", 2)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least {least}.", param=name)
         # The engine checks the others; these two are read here first.
         for name, choices in (("kv_cache_dtype", CacheDtype), ("indexer_kv_dtype", CacheDtype)):
             if getattr(self, name) not in get_args(choices):

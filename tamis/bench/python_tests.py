@@ -34,7 +34,7 @@ def code_of(answer: str) -> str:
 
 
 def passes(answer: str, asserts: Sequence[str]) -> bool:
-    """Whether all of `asserts` hold after the answer's code has run, within 3 seconds."""
+    """Whether all of `asserts` hold after the answer's code has run, within 3 seconds of a CPU and 6 in all."""
     # A sign at the very end that the answer cannot know: code that leaves early has not passed.
     sign = secrets.token_hex(8)
     program = "\n".join([code_of(answer), *asserts, f"print('\\n{sign}')"])

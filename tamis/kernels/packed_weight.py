@@ -142,10 +142,13 @@ def quantize_mxfp8(weight: Tensor) -> MXFP8Weight:
 
 
 def quantize_nvfp4(weight: Tensor) -> NVFP4Weight:
-    """weight: [..., N, K] float; one global scale a matrix, amax / (6 · 448), so that the scales use E4M3's range."""
+    """weight: [..., N, K] float; one global scale a matrix, amax / (6 · 448), so that the scales use E4M3's range.
+
+    At least 2^−126, so that its reciprocal, which one layout stores, is finite.
+    """
     amax = weight.float().abs().amax((-2, -1), keepdim=True)
     # A matrix of zeros has no scale to take: any does.
-    global_scale = torch.where(amax > 0, amax / (6.0 * 448.0), 1.0)
+    global_scale = torch.where(amax > 0, (amax / (6.0 * 448.0)).clamp_min(2.0**-126), 1.0)
     codes, scales = nvfp4.quantize(weight.float() / global_scale)
     row_scales = global_scale[..., 0].expand(weight.shape[:-1]).contiguous()
     return NVFP4Weight(codes, scales, row_scales)

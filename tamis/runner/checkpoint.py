@@ -73,7 +73,7 @@ class Checkpoint:
         """A linear as one weight, in its stored format.
 
         Raises:
-            CheckpointError: a scale that is no finite positive number.
+            CheckpointError: a code or scale that is no number, see `unpack_parts`.
         """
         return unpack_parts(linear, self.linears[linear].format, self.parts(linear))
 

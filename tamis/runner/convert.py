@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tamis.kernels.packed_weight import (
 from tamis.models.config import QUANTIZATION_FILE, M3Config, read_config, read_json
 from tamis.models.quantization import WeightFormat
 from tamis.models.quantization_writer import TARGETS, hf_quant_config, quantization_config
-from tamis.models.tensor_schema import LinearSpec, TensorSpec, linear_tensors, linears
+from tamis.models.tensor_schema import SCALAR, LinearSpec, TensorSpec, linear_tensors, linears
 from tamis.runner.checkpoint import Checkpoint
 from tamis.runner.conversion_folder import ConversionFolder
 from tamis.runner.names import VISION_PREFIXES
@@ -38,7 +39,20 @@ from tamis.runner.packing import INPUT_SCALES, as_factor, pack_parts
 
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _PACKINGS: dict[str, type[PackedWeight]] = {"mxfp8": MXFP8Weight, "nvfp4": NVFP4Weight}
-_COPIED = (".json", ".jinja", ".txt", ".model", ".md", ".py")
+# What a checkpoint of this family has beside its weights. A card is not among it: it speaks of the source's files.
+_COPIED = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.*",
+    "*processor_config.json",
+    *("configuration_*.py", "modeling_*.py", "tokenization_*.py", "*process*.py"),
+    "LICENSE*",
+    "NOTICE*",
+)
 _WRITTEN_HERE = ("config.json", QUANTIZATION_FILE, "model.safetensors.index.json")
 
 
@@ -156,8 +170,12 @@ def _convert_unit(stored: Checkpoint, unit: str, spec: LinearSpec | None) -> dic
         raise CheckpointError(
             f"{unit}.weight holds a value that is no finite number.", param=unit, hint="Download the source again."
         )
-    weight = repack(source, spec.format)
-    parts = pack_parts(spec.format, weight, _input_scale(stored, unit))
+    input_scale = _input_scale(stored, unit) if spec.format in INPUT_SCALES else torch.ones(())
+    parts = pack_parts(spec.format, repack(source, spec.format), input_scale)
+    if stored.linears[unit].format is spec.format:
+        # Scales of the whole matrix as they stand: a reciprocal's reciprocal may be another number.
+        kept, written = stored.parts(unit), _written(spec)
+        parts |= {part: tensor.reshape(()) for part, tensor in kept.items() if written[part].shape == SCALAR}
     return {f"{unit}.{part}": tensor for part, tensor in parts.items()}
 
 
@@ -203,12 +221,12 @@ def _check_disk(folder: Path, sizes: list[int]) -> None:
 
 
 def _copy_files(source: Path, folder: Path) -> tuple[str, ...]:
-    """Copy tokenizer, template, generation and processor files; returns what else lies there."""
+    """Copy the files that a checkpoint has beside its weights (`_COPIED`); returns what else lies there."""
     left_out = []
     for path in sorted(source.iterdir()):
         if path.name in _WRITTEN_HERE or path.suffix == ".safetensors" or path.name.startswith("."):
             continue
-        if path.is_file() and (path.suffix in _COPIED or path.suffix == ""):
+        if path.is_file() and any(fnmatchcase(path.name, pattern) for pattern in _COPIED):
             shutil.copyfile(path, folder / path.name)
         else:
             left_out.append(path.name)

@@ -114,6 +114,6 @@ def _cut_experts(
             if len(shape) != 3:
                 yield canonical, Source(name, shape[1:], _expert(expert))
                 continue
-            rows = shape[1] // len(pieces)
-            cut = _expert_rows(expert, number * rows, (number + 1) * rows)
-            yield canonical, Source(name, (rows, shape[2]), cut)
+            # An odd row goes to the last piece: dropped, it would not be missed.
+            start, stop = (shape[1] * n // len(pieces) for n in (number, number + 1))
+            yield canonical, Source(name, (stop - start, shape[2]), _expert_rows(expert, start, stop))

@@ -26,20 +26,25 @@ def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> W
         parts: as `models.tensor_schema.linear_tensors` lists them.
 
     Raises:
-        CheckpointError: a scale that is no finite positive number.
+        CheckpointError: a code or scale that is NaN, a scale of a group that has a sign, a scale of the whole matrix
+            that is no finite positive number.
     """
     if stored is WeightFormat.PLAIN:
         return parts["weight"]
     if stored is WeightFormat.MXFP8:
         scales = parts["weight_scale_inv"].view(torch.uint8)
         if bool((scales == 0xFF).any()):
-            raise bad_scale(f"{name}.weight_scale_inv", "255", "an E8M0 exponent (255 is NaN)")
+            raise bad_value(f"{name}.weight_scale_inv", "255", "an E8M0 exponent (255 is NaN)")
+        # Without their signs, NaN's bits are the largest. Kernels that move bits would read it as 480.
+        if int((parts["weight"].view(torch.uint8) << 1).max()) == 0xFE:
+            raise bad_value(f"{name}.weight", "NaN", "finite")
         return MXFP8Weight(parts["weight"], scales)
     part = _GLOBAL_SCALES[stored]
     factor = as_factor(f"{name}.{part}", parts[part], is_divisor=stored is WeightFormat.NVFP4_PACKED)
     scales = parts["weight_scale"]
-    if bool(((scales.view(torch.uint8) & 0x7F) == 0x7F).any()):
-        raise bad_scale(f"{name}.weight_scale", "NaN", "finite")
+    # Kernels that move bits know no sign of a scale, and no writer sets it.
+    if int(scales.view(torch.uint8).max()) >= 0x7F:
+        raise bad_value(f"{name}.weight_scale", "NaN or a number with a sign", "finite and without a sign")
     codes = parts["weight" if stored is WeightFormat.NVFP4 else "weight_packed"]
     return NVFP4Weight(codes, scales, factor.expand(codes.shape[0]).contiguous())
 
@@ -56,7 +61,7 @@ def as_factor(name: str, scale: Tensor, *, is_divisor: bool) -> Tensor:
     """
     factor = 1.0 / scale.reshape(1) if is_divisor else scale.reshape(1)
     if not (torch.isfinite(scale).all() and torch.isfinite(factor).all() and (factor > 0).all()):
-        raise bad_scale(name, str(scale.item()), "a finite number over 0")
+        raise bad_value(name, str(scale.item()), "a finite number over 0")
     return factor
 
 
@@ -89,8 +94,8 @@ def pack_parts(stored: WeightFormat, weight: Weight, input_scale: Tensor) -> dic
     }
 
 
-def bad_scale(name: str, value: str, must: str) -> CheckpointError:
-    """The error that a scale's value cannot be used."""
+def bad_value(name: str, value: str, must: str) -> CheckpointError:
+    """The error that a value in a tensor cannot be used."""
     return CheckpointError(
         f"{name} holds {value}, but must be {must}.",
         param=name,

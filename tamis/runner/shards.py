@@ -78,16 +78,16 @@ def shard_files(folder: Path) -> list[Path]:
         return [single]
     try:
         weight_map: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted(set(weight_map.values()))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        files = [folder / name for name in sorted(set(weight_map.values()))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{index} is not a safetensors index: {error!r}.") from None
-    missing = [n for n in names if not (folder / n).is_file()]
+    missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise CheckpointError(
-            f"{folder} lacks {len(missing)} of {len(names)} shards: {listing(missing)}.",
+            f"{folder} lacks {len(missing)} of {len(files)} shards: {listing(missing)}.",
             hint="Download the checkpoint again.",
         )
-    return [folder / n for n in names]
+    return files
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:

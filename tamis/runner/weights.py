@@ -13,7 +13,7 @@ from tamis.kernels.packed_weight import MXFP8Weight, quantize_mxfp8, quantize_nv
 from tamis.models.config import M3Config
 from tamis.models.m3 import M3ForCausalLM
 from tamis.runner.checkpoint import Checkpoint
-from tamis.runner.packing import bad_scale
+from tamis.runner.packing import bad_value
 from tamis.runner.targets import fill, linear_targets, plain_targets
 
 Progress = Callable[[str, int], None]
@@ -62,7 +62,7 @@ def load_weights(
         layer → (k_scale, v_scale) for layers that have them: a quantised cache holds k / k_scale and v / v_scale.
 
     Raises:
-        CheckpointError: no or broken shards; tensors that do not fit, by name; a scale that is no finite number over 0.
+        CheckpointError: no or broken shards; tensors that do not fit, by name; a code or scale that is no number.
     """
     stored = Checkpoint(folder, checkpoint or model.config)
     matrices, plain = dict(linear_targets(model)), dict(plain_targets(model))
@@ -91,7 +91,7 @@ def read_kv_scales(stored: Checkpoint) -> dict[int, tuple[float, float]]:
             if name in stored.plain:
                 pair[i] = float(stored.read(name).float().reshape(()))
                 if not (math.isfinite(pair[i]) and pair[i] > 0):
-                    raise bad_scale(name, str(pair[i]), "a finite number over 0")
+                    raise bad_value(name, str(pair[i]), "a finite number over 0")
         if pair != [1.0, 1.0]:
             scales[layer] = (pair[0], pair[1])
     return scales

@@ -21,14 +21,6 @@ SHARD_BYTES = 15_000_000
 TEMPLATE = Path(__file__).parents[1] / "frontend" / "templates" / "minimax_m3.jinja"
 
 
-@torch.no_grad()
-def round_to_bfloat16(model: M3ForCausalLM) -> None:
-    """Round every exported-as-bf16 weight in place, so that what is scored is what is shipped."""
-    for name, parameter in model.named_parameters():
-        if not name.endswith(_FP32):
-            parameter.copy_(parameter.bfloat16().float())
-
-
 def hub_tensors(model: M3ForCausalLM) -> dict[str, Tensor]:
     """Every tensor under its hub name, contiguous, on the CPU, in the published dtype."""
     tensors: dict[str, Tensor] = {}

@@ -123,13 +123,19 @@ def gapped_positions(rows: int, length: int, max_length: int, share: float, gene
     Text at both ends of a leap is as far apart as in a longer context, at the price of a short one.
     """
     positions = torch.arange(length).repeat(rows, 1)
+    most = max_length - length
     for row in range(rows):
         if float(torch.rand((), generator=generator)) >= share:
             continue
-        room = int((max_length - length) * float(torch.rand((), generator=generator)))
-        for place in torch.randint(1, length, (3,), generator=generator).tolist():
-            positions[row, place:] += int(room / 3 * 2 * float(torch.rand((), generator=generator)))
-    return positions.clamp_max_(max_length - 1) if length < max_length else positions
+        room = most * float(torch.rand((), generator=generator))
+        leaps = room / 3 * 2 * torch.rand(3, generator=generator)
+        # Shortened together where they would leave the context: clamped positions would be one and the same.
+        leaps *= min(1.0, most / max(float(leaps.sum()), 1.0))
+        for place, leap in zip(
+            torch.randint(1, length, (3,), generator=generator).tolist(), leaps.tolist(), strict=True
+        ):
+            positions[row, place:] += int(leap)
+    return positions
 
 
 def train_phase(

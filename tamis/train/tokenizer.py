@@ -54,14 +54,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def special_id(tokenizer: Tokenizer, text: str) -> int:
-    """Id of a special token, which must be there."""
-    token_id = tokenizer.token_to_id(text)
-    if token_id is None:
-        raise KeyError(f"the tokenizer has no {text}")
-    return int(token_id)
-
-
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int, chat_template: str) -> None:
     """Write tokenizer.json, tokenizer_config.json and chat_template.jinja."""
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -10,7 +10,7 @@ import pytest
 from tamis.train.chats import Draw, conversation, render
 from tamis.train.export import TEMPLATE
 from tamis.train.skills import skill_text
-from tamis.train.tokenizer import END_OF_TURN, save_tokenizer, special_id, train_tokenizer
+from tamis.train.tokenizer import END_OF_TURN, save_tokenizer, train_tokenizer
 
 VOCAB = 700
 
@@ -39,7 +39,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "num_experts_per_tok": 1,
             "max_position_embeddings": 8192,
             "moe_layer_freq": [0, 1],
-            "eos_token_id": special_id(tokenizer, END_OF_TURN),
+            "eos_token_id": tokenizer.token_to_id(END_OF_TURN),
             "sparse_attention_config": {
                 "sparse_num_index_heads": 1,
                 "sparse_index_dim": 32,

@@ -82,7 +82,7 @@ def test_it_runs_on_a_bare_machine(toy: Path, tmp_path: Path) -> None:
     [
         (["--skills", "needle_9k"], "needle_9k is no skill"),
         (["--skills", ","], "names none"),
-        (["--perplexity-tokens", "0"], "--perplexity-tokens is 0"),
+        (["--perplexity-tokens", "1"], "--perplexity-tokens is 1, but must be at least 2"),
         (["--kv-cache-dtype", "int3"], "int3"),
         (["--selection", "best"], "best"),
         (["--kv-cache-dtype", "bfloat16", "--dequant-contract", "e4m3"], "dequant_contract is 'e4m3'"),

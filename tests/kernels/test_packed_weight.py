@@ -50,6 +50,16 @@ def test_a_matrix_of_zeros_stays_one():
         assert torch.equal(quantize(torch.zeros(2, 3, 32)).dequantize(), torch.zeros(2, 3, 32))
 
 
+@pytest.mark.parametrize("size", [1e-33, 1e-35, 1e-37, 1e-41])
+def test_a_matrix_of_tiny_numbers_keeps_a_scale_with_a_finite_reciprocal(size):
+    matrix = torch.randn(4, 64) * size
+    weight = quantize_nvfp4(matrix)
+    assert (weight.row_scales > 0).all() and torch.isfinite(1.0 / weight.row_scales).all()
+    # Half of the widest step between codes; where the global scale is held up, half of the least step.
+    least = float(weight.row_scales[0]) * 0.25 / 512
+    assert ((weight.dequantize() - matrix).abs() <= 0.2 * matrix.abs().amax() + least).all()
+
+
 def test_nvfp4_multiplies_code_scale_and_row_scale():
     # Low nibble first: 3.0 (code 5) then −0.5 (code 9); scale 2, row scale 10.
     codes = torch.full((1, 8), 0x95, dtype=torch.uint8)

@@ -121,6 +121,11 @@ def quantise(tensors):
     tensors[name] = (tensors[name] * 50).to(torch.int8)
 
 
+def add_a_row(tensors):
+    name = "model.layers.2.mlp.experts.gate_up_proj"
+    tensors[name] = torch.cat([tensors[name], tensors[name][:, :1]], dim=1)
+
+
 def name_twice(tensors):
     tensors["language_model.lm_head.weight"] = tensors["lm_head.weight"].clone()
 
@@ -139,9 +144,13 @@ def name_twice(tensors):
             r"1 of another dtype \(model\.layers\.1\.self_attn\.q_proj\.weight is I8, expected F32 or BF16 or F16\)",
         ),
         (name_twice, r"holds language_model\.lm_head\.weight twice, as .*lm_head\.weight and as .*lm_head\.weight"),
+        (
+            add_a_row,
+            r"4 misshapen \(model\.layers\.2\.mlp\.experts\.gate_up_proj is \[(\d+), 48\], expected \[\d+, 48\]\)",
+        ),
         (misshape, r"1 misshapen \(model\.layers\.1\.self_attn\.q_proj\.weight is \[5, 48\], expected \[128, 48\]\)"),
     ],
-    ids=["missing", "missing-fused-expert", "surplus", "int8", "both-names", "misshapen"],
+    ids=["missing", "missing-fused-expert", "surplus", "int8", "both-names", "odd-fused-rows", "misshapen"],
 )
 def test_tensors_that_do_not_fit_are_named(fused, tmp_path, change, message):
     folder = copy(fused[0], tmp_path)
@@ -162,6 +171,16 @@ def test_a_missing_shard_is_named(hub, tmp_path):
     folder = copy(hub, tmp_path)
     next(iter(folder.glob("model-00002-*"))).unlink()
     with pytest.raises(CheckpointError, match=r"lacks 1 of \d+ shards: model-00002"):
+        load_ours(folder)
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"\xff\xfe", b"[]", b"{}", b'{"weight_map": [1]}', b'{"weight_map": {"a": 5}}'], ids=repr
+)
+def test_an_index_that_is_none_is_named(hub, tmp_path, text):
+    folder = copy(hub, tmp_path)
+    (folder / "model.safetensors.index.json").write_bytes(text)
+    with pytest.raises(CheckpointError, match=r"index\.json is not a safetensors index"):
         load_ours(folder)
 
 

@@ -81,6 +81,21 @@ def set_scalar(name, value):
             lambda t: t.update({f"{EXPERT}.weight_scale": torch.full((32, 6), 0x7F).byte().view(torch.float8_e4m3fn)}),
             f"{EXPERT}.weight_scale holds NaN",
         ),
+        (
+            "modelopt",
+            lambda t: t[f"{EXPERT}.weight_scale"].view(torch.uint8).view(-1)[3].fill_(0xB8),  # −1
+            f"{EXPERT}.weight_scale holds NaN or a number with a sign",
+        ),
+        (
+            "mxfp8",
+            lambda t: t[f"{LINEAR}.weight"].view(torch.uint8).view(-1)[5].fill_(0x7F),
+            f"{LINEAR}.weight holds NaN, but must be finite",
+        ),
+        (
+            "m3.1",
+            lambda t: t[f"{LINEAR}.weight"].view(torch.uint8).view(-1)[-1].fill_(0xFF),
+            f"{LINEAR}.weight holds NaN, but must be finite",
+        ),
         ("bf16", set_scalar(f"{LAYER}self_attn.k_scale", 0.0), f"{LAYER}self_attn.k_scale holds 0.0"),
     ],
     ids=lambda value: re.sub(r"[^\w. ]+", "", value)[-60:] if isinstance(value, str) else "",

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tamis.errors import CheckpointError, ConfigError
+from tamis.kernels.packed_weight import dense
 from tamis.models.config import read_config
 from tamis.models.quantization import WeightFormat
 from tamis.models.tensor_schema import linears
@@ -80,6 +81,26 @@ def test_a_foreign_global_scale_moves_by_at_most_one_place(copy_in, tmp_path, va
     assert equal_bits(after[f"{EXPERT}.weight_packed"], before[f"{EXPERT}.weight"])
 
 
+@pytest.mark.parametrize("target", ["m3.1", "modelopt"])
+def test_in_its_own_layout_every_scale_stays_as_it_is(copy_in, tmp_path, target):
+    folder = copy_in(target)
+    value = torch.tensor(1620.6897)  # its reciprocal's reciprocal is another number
+    assert 1.0 / (1.0 / value) != value
+    change(folder, lambda t: t.update({n: value.clone() for n in t if n.startswith(EXPERT) and not t[n].dim()}))
+    convert_quietly(folder, tmp_path / "out", target, shard_bytes=40_000)
+    before, after = tensors_of(folder), tensors_of(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert all(equal_bits(before[name], after[name]) for name in before)
+
+
+def test_an_input_scale_that_the_target_has_not_does_not_matter(copy_in, tmp_path):
+    folder = copy_in("modelopt")
+    change(folder, lambda t: t.update({f"{EXPERT}.input_scale": torch.tensor(0.0)}))
+    convert_quietly(folder, tmp_path / "plain", "bf16")
+    with pytest.raises(CheckpointError, match=rf"{EXPERT}\.input_scale holds 0\.0"):
+        convert_quietly(folder, tmp_path / "packed", "m3.1")
+
+
 def test_input_scales_are_kept_and_else_1(copy_in, stored_in, tmp_path):
     folder = copy_in("modelopt")
     change(folder, lambda t: t.update({f"{EXPERT}.input_scale": torch.tensor(0.25)}))
@@ -129,6 +150,27 @@ def test_kv_scales_and_their_cache_format_survive(copy_in, tmp_path):
     for out in (tmp_path / "one", tmp_path / "two"):
         assert float(tensors_of(out)[f"{LAYER}self_attn.k_scale"]) == 0.5
         assert read_config(out).kv_cache_format == "fp8"
+
+
+KEPT = (
+    *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
+    *("chat_template.jinja", "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
+    *("configuration_minimax_m3_vl.py", "image_processing_minimax_m3_vl.py", "LICENSE"),
+)
+LEFT = ("README.md", "log.jsonl", "loss.png", "notes", "report.json", "scores.json", "train.py")
+
+
+def test_files_of_a_checkpoint_are_copied_and_all_others_listed(tmp_path):
+    source = write_plain(tmp_path / "source")
+    for name in (*KEPT, *LEFT):
+        (source / name).write_text(name)
+    (source / "dspark").mkdir()
+
+    done = convert_quietly(source, tmp_path / "out", "m3.1")
+
+    assert {name: (tmp_path / "out" / name).read_text() for name in KEPT} == {name: name for name in KEPT}
+    assert done.left_out == tuple(sorted((*LEFT, "dspark")))
+    assert not {"dspark", *LEFT} & {path.name for path in (tmp_path / "out").iterdir()}
 
 
 def test_shards_hold_at_most_what_was_asked(stored_in, plain_checkpoint, tmp_path):
@@ -204,6 +246,15 @@ def test_too_small_a_disk_is_said_before_anything_is_written(plain_checkpoint, t
     with pytest.raises(ConfigError, match=r"takes .* GB more, but .* has 0\.0 GB free"):
         convert_quietly(plain_checkpoint, tmp_path / "out", "bf16")
     assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("target", ALL[:3])
+def test_a_matrix_of_tiny_numbers_can_be_loaded_again(tmp_path, target):
+    source = write_plain(tmp_path / "source")
+    change(source, lambda t: t[f"{EXPERT}.weight"].mul_(1e-37))
+    convert_quietly(source, tmp_path / "out", target)
+    stored = Checkpoint(tmp_path / "out", read_config(tmp_path / "out"))
+    assert float(dense(stored.read_linear(EXPERT), torch.float32).abs().max()) < 1e-36
 
 
 def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):

@@ -109,9 +109,15 @@ def test_nvfp4_cache_rounds_what_is_attended_to() -> None:
 
 def test_positions_leap_and_stay_in_the_context() -> None:
     generator = torch.Generator().manual_seed(0)
-    positions = gapped_positions(40, 100, 1000, 0.5, generator)
+    positions = gapped_positions(400, 100, 1000, 0.5, generator)
     steps = positions.diff(dim=1)
-    assert (positions[:, 0] == 0).all() and positions.max() < 1000 and (steps >= 0).all()
+    assert (positions[:, 0] == 0).all() and (steps >= 1).all()
     plain = (steps == 1).all(1)
-    assert 5 < plain.sum() < 35
-    assert positions[~plain].amax() > 400
+    assert 100 < plain.sum() < 300
+    assert 990 < positions.amax() < 1000
+
+
+@pytest.mark.parametrize("max_length", [100, 101])
+def test_positions_in_a_context_without_room_do_not_leap_far(max_length: int) -> None:
+    positions = gapped_positions(20, 100, max_length, 1.0, torch.Generator().manual_seed(0))
+    assert positions.amax() < max_length and (positions.diff(dim=1) >= 1).all()

@@ -15,7 +15,6 @@ import tamis
 from tamis import LLM, SamplingParams
 from tamis.models.m3 import M3ForCausalLM
 from tamis.train.presets import NANO
-from tamis.train.tokenizer import special_id
 from tests.train.test_nano import loaded
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16)
@@ -38,7 +37,7 @@ def test_every_special_token_of_the_family_is_in_its_vocabulary() -> None:
     tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     names = "]~!b[|]~b]|[e~[|]<]image[>[|]<]video[>[|]<]start of image[>[|]<]end of image[>[|]<]minimax[>["
     for text in (*names.split("|"), "<mm:think>", "</mm:think>"):
-        assert tokenizer.encode(text).ids == [special_id(tokenizer, text)]
+        assert tokenizer.encode(text).ids == [tokenizer.token_to_id(text)]
 
 
 def test_files_are_those_of_the_card() -> None:

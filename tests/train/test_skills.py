@@ -63,6 +63,25 @@ def test_no_training_text_holds_a_test_problem_of_another_skill() -> None:
     assert not sums & set(found)
 
 
+def test_no_call_that_tests_ask_for_stands_in_a_training_text() -> None:
+    """A call is made in the texts about its result too."""
+
+    def calls(name: str, count: int, *, testing: bool) -> set[str]:
+        # Names of tools and parameters are drawn: a problem is its wording with its values.
+        found = set()
+        for item in items(name, count, testing=testing):
+            call = next(turn.tool_calls[0] for turn in item.chat.turns if turn.tool_calls)
+            found.add(
+                f"{item.messages[0]['content'].strip(' .?').removesuffix(', please')} {list(call.arguments.values())}"
+            )
+        return found
+
+    tested = calls("tool_call", 600, testing=True)
+    trained = calls("tool_result", 6000, testing=False)
+    assert len(tested) > 200 and len(trained) > 3000
+    assert not tested & trained
+
+
 @pytest.mark.parametrize("name", SKILLS)
 def test_the_given_answer_is_the_checked_one(name: str) -> None:
     for item in items(name, 100, testing=False):

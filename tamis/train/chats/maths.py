@@ -15,22 +15,22 @@ _THINGS = (
 )
 
 
-def operands(draw: Draw, low: int, high: int, sign: str = "+", *, testing: bool = False) -> tuple[int, int]:
-    """Two numbers of [low, high] for `a sign b`: one of the problems kept for tests, or none of them."""
+def operands(draw: Draw, low: int, high: int, sign: str = "+") -> tuple[int, int]:
+    """Two numbers of [low, high] for `a sign b`, which is none of the problems kept for tests."""
     while True:
         a, b = draw.number(low, high), draw.number(low, high)
         if sign == "-":
             a, b = max(a, b), min(a, b)
-        if held_out_operation(sign, a, b) == testing:
+        if not held_out_operation(sign, a, b):
             return a, b
 
 
-def arithmetic(draw: Draw, *, testing: bool = False) -> tuple[str, str, str]:
-    """A question, its answer, and one line of reasoning. `testing` draws the held-out operands."""
-    kind = draw.number(0, 2) if testing else draw.number(0, 9)
+def arithmetic(draw: Draw) -> tuple[str, str, str]:
+    """A question, its answer, and one line of reasoning."""
+    kind = draw.number(0, 9)
     if kind <= 3:
-        a, b = operands(draw, 0, 99, testing=testing)
-        if not testing and draw.chance(0.3):
+        a, b = operands(draw, 0, 99)
+        if draw.chance(0.3):
             a, b = operands(draw, 0, 999)
         sign, word, result = "+", "plus", a + b
     elif kind <= 6:

@@ -51,11 +51,13 @@ class Item:
             is to know by heart, as 3 + 4, and is never held out.
         chat: the conversation, which ends with the right answer.
         check: what other answers are right too.
+        shown: keys of other problems whose right answers stand in the chat.
     """
 
     key: str | None
     chat: Chat
     check: Check
+    shown: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> bool:
@@ -111,15 +113,15 @@ class Skill:
     max_tokens: int = 64
 
     def train_item(self, draw: Draw) -> Item:
-        """An item whose problem is no test problem."""
-        return self._until(draw, testing=False)
+        """An item that holds no test problem."""
+        return self._until(draw, lambda item: not item.held_out and not any(map(held_out, item.shown)))
 
     def test_item(self, draw: Draw) -> Item:
         """An item whose problem no training text holds."""
-        return self._until(draw, testing=True)
+        return self._until(draw, lambda item: item.held_out)
 
-    def _until(self, draw: Draw, *, testing: bool) -> Item:
+    def _until(self, draw: Draw, is_wanted: Callable[[Item], bool]) -> Item:
         while True:
             item = self.make(draw)
-            if item.held_out == testing:
+            if is_wanted(item):
                 return item

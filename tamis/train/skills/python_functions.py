@@ -52,11 +52,6 @@ class Function:
         """The solution."""
         return f"{self.header}\n    return {self.expression}\n"
 
-    @property
-    def documented(self) -> str:
-        """The solution with its docstring."""
-        return f'{self.header}\n    """{self.task}"""\n    return {self.expression}\n'
-
     def asserts(self, draw: Draw) -> tuple[str, ...]:
         """Statements that hold for the solution, with drawn arguments."""
         scope: dict[str, Any] = {}

@@ -83,7 +83,7 @@ def tool_result(draw: Draw) -> Item:
         Turn("assistant", reply),
     )
     key = f"{one.key} {json.dumps(result)}"
-    return Item(key, Chat(turns, tools=_with_others(draw, one)), SameText(reply))
+    return Item(key, Chat(turns, tools=_with_others(draw, one)), SameText(reply), shown=(one.key,))
 
 
 def no_tool(draw: Draw) -> Item:
