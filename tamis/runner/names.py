@@ -114,6 +114,10 @@ def _cut_experts(
             if len(shape) != 3:
                 yield canonical, Source(name, shape[1:], _expert(expert))
                 continue
+            # An odd row belongs to no half: the last piece keeps it, and so is misshapen.
             rows = shape[1] // len(pieces)
+            if shape[1] % len(pieces):
+                yield canonical, Source(name, shape[1:], _expert(expert))
+                continue
             cut = _expert_rows(expert, number * rows, (number + 1) * rows)
             yield canonical, Source(name, (rows, shape[2]), cut)

@@ -117,3 +117,17 @@ def test_columns_that_no_group_divides_are_refused_by_name(copy_in):
     change_json(folder / "config.json", lambda c: c["text_config"].update(dense_intermediate_size=152))
     with pytest.raises(ConfigError, match=r"layers\.0\.mlp\.down_proj has 152 columns, but mxfp8 .* groups of 32"):
         load(folder)
+
+
+def test_a_row_that_belongs_to_neither_half_of_fused_experts_is_refused(copy_in):
+    source = copy_in("bf16")
+    stem = f"{LAYER}block_sparse_moe.experts."
+
+    def fuse(tensors):
+        halves = [[tensors.pop(f"{stem}{e}.{w}.weight") for w in ("w1", "w3")] for e in range(3)]
+        odd = torch.ones(1, 96, dtype=torch.bfloat16)
+        tensors[f"{stem}gate_up_proj"] = torch.stack([torch.cat([*half, odd]) for half in halves])
+
+    change(source, fuse)
+    with pytest.raises(CheckpointError, match=r"experts\.gate_up_proj is \[65, 96\], expected \[32, 96\]"):
+        load(source)
