@@ -35,9 +35,12 @@ from tamis.runner.checkpoint import Checkpoint
 from tamis.runner.conversion_folder import ConversionFolder
 from tamis.runner.names import VISION_PREFIXES
 from tamis.runner.packing import INPUT_SCALES, as_factor, pack_parts
+from tamis.runner.weights import read_kv_scales
 
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _PACKINGS: dict[str, type[PackedWeight]] = {"mxfp8": MXFP8Weight, "nvfp4": NVFP4Weight}
+# Below it a matrix's global scale (amax / 2688), or its reciprocal, leaves fp32: such a matrix is stored as zeros.
+_LEAST_NVFP4 = 2688 * 2.0**-126
 _COPIED = (".json", ".jinja", ".txt", ".model", ".md", ".py")
 _WRITTEN_HERE = ("config.json", QUANTIZATION_FILE, "model.safetensors.index.json")
 
@@ -81,6 +84,7 @@ def convert(
     """
     config = read_config(source)
     stored = Checkpoint(source, config)
+    read_kv_scales(stored)  # refuses those that would not load again
     wanted = config.with_formats(*reversed(TARGETS[target]))
     plan = _plan(stored, wanted, shard_bytes)
     settings = {"format": target, "shard_bytes": shard_bytes}
@@ -149,16 +153,35 @@ def _written(spec: LinearSpec) -> dict[str, TensorSpec]:
 
 def _convert_unit(stored: Checkpoint, unit: str, spec: LinearSpec | None) -> dict[str, Tensor]:
     """The output tensors of a linear, or of one other tensor."""
+    if unit in stored.skipped:
+        return {unit: stored.shards.read(unit)}
     if spec is None:
-        return {unit: stored.shards.read(unit) if unit in stored.skipped else stored.read(unit)}
+        tensor = stored.read(unit)
+        _check_finite(unit, tensor)
+        return {unit: tensor}
     source = stored.read_linear(unit)
-    if isinstance(source, Tensor) and not bool(torch.isfinite(source).all()):
-        raise CheckpointError(
-            f"{unit}.weight holds a value that is no finite number.", param=unit, hint="Download the source again."
-        )
+    if isinstance(source, Tensor) or _may_overflow(source):
+        _check_finite(f"{unit}.weight", dense(source, torch.float32))
     weight = repack(source, spec.format)
+    if isinstance(weight, Tensor):
+        _check_finite(f"{unit}.weight in bf16", weight)
     parts = pack_parts(spec.format, weight, _input_scale(stored, unit))
     return {f"{unit}.{part}": tensor for part, tensor in parts.items()}
+
+
+def _may_overflow(weight: PackedWeight) -> bool:
+    """Whether a code times its scales could be over fp32's range; to say no, nothing is unpacked."""
+    if isinstance(weight, MXFP8Weight):
+        return bool(weight.scales.max() > 127 + 119)  # 448 · 2^119 is the largest power that fits
+    assert isinstance(weight, NVFP4Weight)
+    return not bool(torch.isfinite(6.0 * weight.scales.float().abs().max() * weight.row_scales.max()))
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not bool(torch.isfinite(values).all()):
+        raise CheckpointError(
+            f"{name} holds a value that is no finite number.", param=name, hint="Download the source again."
+        )
 
 
 def repack(weight: Weight, target: WeightFormat) -> Weight:
@@ -168,6 +191,8 @@ def repack(weight: Weight, target: WeightFormat) -> Weight:
     if isinstance(weight, _PACKINGS[target.packing]):
         return weight
     values = dense(weight, torch.float32)
+    if target.packing == "nvfp4" and bool(values.abs().max() < _LEAST_NVFP4):
+        values = torch.zeros_like(values)
     return quantize_mxfp8(values) if target is WeightFormat.MXFP8 else _stable(quantize_nvfp4(values))
 
 

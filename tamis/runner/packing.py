@@ -26,7 +26,7 @@ def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> W
         parts: as `models.tensor_schema.linear_tensors` lists them.
 
     Raises:
-        CheckpointError: a scale that is no finite positive number.
+        CheckpointError: a scale that is no finite positive number, a code that is NaN.
     """
     if stored is WeightFormat.PLAIN:
         return parts["weight"]
@@ -34,6 +34,8 @@ def unpack_parts(name: str, stored: WeightFormat, parts: dict[str, Tensor]) -> W
         scales = parts["weight_scale_inv"].view(torch.uint8)
         if bool((scales == 0xFF).any()):
             raise bad_scale(f"{name}.weight_scale_inv", "255", "an E8M0 exponent (255 is NaN)")
+        if bool(((parts["weight"].view(torch.uint8) & 0x7F) == 0x7F).any()):
+            raise bad_scale(f"{name}.weight", "NaN", "finite")
         return MXFP8Weight(parts["weight"], scales)
     part = _GLOBAL_SCALES[stored]
     factor = as_factor(f"{name}.{part}", parts[part], is_divisor=stored is WeightFormat.NVFP4_PACKED)
@@ -54,10 +56,11 @@ def as_factor(name: str, scale: Tensor, *, is_divisor: bool) -> Tensor:
     Raises:
         CheckpointError: it, or its reciprocal, is not a finite positive number.
     """
-    factor = 1.0 / scale.reshape(1) if is_divisor else scale.reshape(1)
-    if not (torch.isfinite(scale).all() and torch.isfinite(factor).all() and (factor > 0).all()):
-        raise bad_scale(name, str(scale.item()), "a finite number over 0")
-    return factor
+    scale = scale.reshape(1)
+    other = 1.0 / scale
+    if not all(bool((torch.isfinite(s) & (s > 0)).all()) for s in (scale, other)):
+        raise bad_scale(name, str(scale.item()), "a finite number over 0 whose reciprocal is finite too")
+    return other if is_divisor else scale
 
 
 def pack_parts(stored: WeightFormat, weight: Weight, input_scale: Tensor) -> dict[str, Tensor]:

@@ -213,6 +213,55 @@ def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):
         convert_quietly(source, tmp_path / "out", "m3.1")
 
 
+def fill(name, value):
+    return lambda t: t.update({name: torch.full_like(t[name], value)})
+
+
+def nan_code(name):
+    def edit(tensors):
+        tensors[name].view(torch.uint8).view(-1)[3] = 0x7F
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "name", "edit"),
+    [
+        ("mxfp8", "m3.1", f"{EXPERT}.weight", nan_code(f"{EXPERT}.weight")),
+        ("mxfp8", "mxfp8", f"{LINEAR}.weight", nan_code(f"{LINEAR}.weight")),
+        ("mxfp8", "m3.1", f"{EXPERT}.weight", fill(f"{EXPERT}.weight_scale_inv", 254)),
+        ("modelopt", "m3.1", f"{EXPERT}.weight", fill(f"{EXPERT}.weight_scale_2", 3e38)),
+        ("bf16", "m3.1", "language_model.model.norm.weight", fill("language_model.model.norm.weight", float("nan"))),
+        ("bf16", "bf16", f"{EXPERT}.weight", lambda t: t.update({f"{EXPERT}.weight": torch.full((32, 96), 3.4e38)})),
+        (
+            "bf16",
+            "m3.1",
+            f"{LAYER}self_attn.k_scale",
+            lambda t: t.update({f"{LAYER}self_attn.k_scale": torch.zeros(())}),
+        ),
+        ("modelopt", "m3.1", f"{EXPERT}.weight_scale_2", fill(f"{EXPERT}.weight_scale_2", 1e-42)),
+        ("modelopt", "m3.1", f"{EXPERT}.input_scale", fill(f"{EXPERT}.input_scale", 1e-42)),
+    ],
+    ids=["nan-code", "kept-nan-code", "mxfp8-range", "nvfp4-range", "norm", "bf16-range", "kv", "scale", "input-scale"],
+)
+def test_no_value_that_is_no_number_is_passed_on(copy_in, tmp_path, start, target, name, edit):
+    folder = copy_in(start)
+    change(folder, edit)
+    with pytest.raises(CheckpointError, match=rf"^{name}.* holds .*(no finite number|but must be)"):
+        convert_quietly(folder, tmp_path / "out", target)
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize("target", ["m3.1", "modelopt"])
+@pytest.mark.parametrize("value", [0.0, 1e-40, 1e-37, 3.2e-35])
+def test_a_matrix_too_small_for_a_global_scale_still_loads(tmp_path, target, value):
+    source = write_plain(tmp_path / "source")
+    change(source, fill(f"{EXPERT}.weight", value))
+    convert_quietly(source, tmp_path / "out", target)
+    weight = Checkpoint(tmp_path / "out", read_config(tmp_path / "out")).read_linear(EXPERT)
+    assert float((weight.dequantize() - value).abs().max()) <= max(value * 0.1, 2688 * 2.0**-126)
+
+
 def test_progress_ends_at_100(plain_checkpoint, tmp_path):
     seen: list[tuple[str, int]] = []
     convert_module.convert(
