@@ -108,7 +108,7 @@ def convert(
     if len(plan) > 1:
         weight_map = {name: shard.file for shard in plan for name in shard.shapes}
         out.write_json("model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
-    left_out = _copy_files(source, folder)
+    left_out = _copy_files(source, out)
     _write_configs(out, source, config, stored, target, specs.values())
     return Conversion(len(plan), num_reused, sum(len(s.shapes) for s in plan), total, left_out)
 
@@ -227,14 +227,14 @@ def _check_disk(folder: Path, sizes: list[int]) -> None:
         )
 
 
-def _copy_files(source: Path, folder: Path) -> tuple[str, ...]:
+def _copy_files(source: Path, out: ConversionFolder) -> tuple[str, ...]:
     """Copy tokenizer, template, generation and processor files; returns what else lies there."""
     left_out = []
     for path in sorted(source.iterdir()):
         if path.name in _WRITTEN_HERE or path.suffix == ".safetensors" or path.name.startswith("."):
             continue
         if path.is_file() and (path.suffix in _COPIED or path.suffix == ""):
-            shutil.copyfile(path, folder / path.name)
+            out.copy(path)
         else:
             left_out.append(path.name)
     return tuple(left_out)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -211,6 +215,44 @@ def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):
     change(source, lambda t: t[f"{LINEAR}.weight"].view(-1)[5].fill_(float("inf")))
     with pytest.raises(CheckpointError, match=rf"{LINEAR}\.weight holds a value that is no finite number"):
         convert_quietly(source, tmp_path / "out", "m3.1")
+
+
+def link_in_a_circle(path):
+    path.symlink_to(path.name)
+    return path
+
+
+def below_a_file(path):
+    path.write_text("")
+    return path / "out"
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [link_in_a_circle, below_a_file, lambda path: path / ("a" * 300), lambda path: Path("/proc/tamis")],
+    ids=["circle", "below-a-file", "long-name", "no-folders-here"],
+)
+def test_a_folder_that_cannot_be_written_is_named(plain_checkpoint, tmp_path, arrange):
+    folder = arrange(tmp_path / "out")
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(folder))} cannot be written: .*"):
+        convert_quietly(plain_checkpoint, folder, "bf16")
+
+
+@pytest.mark.parametrize("limit_bytes", [100, 20_000, 90_000])
+def test_a_file_that_does_not_fit_is_an_error_and_the_next_run_goes_on(plain_checkpoint, tmp_path, limit_bytes):
+    out = tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot be written: .*File too large"):
+            convert_quietly(plain_checkpoint, out, "bf16", shard_bytes=100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not (out / "config.json").exists()
+    convert_quietly(plain_checkpoint, out, "bf16", shard_bytes=100_000)
+    Checkpoint(out, read_config(out))
 
 
 def fill(name, value):
