@@ -28,7 +28,7 @@ from tamis.bench.questions import NEEDLES, PYTHON, Questions, chosen_skills, nee
 from tamis.config import EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.engine.sampling_params import SamplingParams
-from tamis.errors import TamisError
+from tamis.errors import ContextLengthError, TamisError
 from tamis.frontend.llm import LLM
 from tamis.frontend.outputs import RequestOutput
 from tamis.runner import load_engine
@@ -69,6 +69,9 @@ def evaluate(config: EvalConfig, say: Say) -> dict[str, Any]:
         perplexity: dict[str, Any] | None = None
         # Perplexity comes first: it writes the pool's rows before the engine has any in use.
         for name in sorted(names, key=lambda name: name != PYTHON):
+            if name == PYTHON and llm.info.max_model_len < 2:
+                left_out[name] = "needs 2 tokens, the context has 1"
+                continue
             if name == PYTHON:
                 perplexity = _python_perplexity(llm, runners[0], config)
                 say(f"python: perplexity {perplexity['perplexity']:.3f}")
@@ -78,7 +81,11 @@ def evaluate(config: EvalConfig, say: Say) -> dict[str, Any]:
                 left_out[name] = f"needs {longest} tokens, the context has {llm.info.max_model_len}"
                 say(f"{name}: left out, {left_out[name]}")
                 continue
-            skills[name] = _score(llm, name, config, say)
+            try:
+                skills[name] = _score(llm, name, config, say)
+            except ContextLengthError as error:
+                left_out[name] = error.message
+                say(f"{name}: left out, {left_out[name]}")
         pool = runners[0].pool
         index = {pool.index_lane(layer).format for layer in pool.layout.index}
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -17,9 +18,16 @@ from tamis.config import (
 )
 from tamis.errors import ConfigError
 
+_MOST_ITEMS = 100_000
+_MOST_A_TEXT = 400
+
 
 def _help(text: str, **more: Any) -> dict[str, Any]:
     return {"help": text, **more}
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path) or "."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +79,29 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         # A text's first token is given: perplexity needs another.
-        for name, least in (("items", 1), ("questions_a_text", 1), ("perplexity_tokens", 2)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least {least}.", param=name)
+        least = {"items": 1, "questions_a_text": 1, "perplexity_tokens": 2, "show_wrong": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least {low}.", param=name)
+        if (self.questions_a_text or 1) > _MOST_A_TEXT:
+            raise ConfigError(
+                f"--questions-a-text is {self.questions_a_text}, but must be at most {_MOST_A_TEXT}: there are no more "
+                "facts whose names differ.",
+                param="questions_a_text",
+            )
+        if self.items > _MOST_ITEMS:
+            raise ConfigError(
+                f"--items is {self.items}, but must be at most {_MOST_ITEMS}: no skill has so many.",
+                param="items",
+            )
+        # Said now, not after an hour of questions.
+        if self.json_out is not None and (os.path.isdir(self.json_out) or not os.path.isdir(_parent(self.json_out))):
+            raise ConfigError(
+                f"--json-out is {self.json_out!r}, which is a folder or lies in none.",
+                param="json_out",
+                hint="Name a file in a folder that exists.",
+            )
         # The engine checks the others; these two are read here first.
         for name, choices in (("kv_cache_dtype", CacheDtype), ("indexer_kv_dtype", CacheDtype)):
             if getattr(self, name) not in get_args(choices):

@@ -20,9 +20,15 @@ def quantize(source: str, folder: str, *, target: str, shard_size: str) -> int:
     from tamis.frontend.progress import ProgressReport
     from tamis.runner.convert import convert
 
+    if not folder:
+        raise ConfigError("FOLDER is empty.", param="folder", hint="Name a folder to write to.")
     console = Console(stderr=True)
-    with ProgressReport(console) as progress:
-        done = convert(resolve_model(source), Path(folder), target, shard_bytes=shard_bytes, progress=progress)
+    try:
+        with ProgressReport(console) as progress:
+            done = convert(resolve_model(source), Path(folder), target, shard_bytes=shard_bytes, progress=progress)
+    except KeyboardInterrupt:
+        console.print("interrupted: the same command goes on with the files that are missing", highlight=False)
+        raise
     lines = [f"{done.num_tensors:,} tensors, {done.num_bytes / 1e9:.2f} GB in {done.num_shards} files: {folder}"]
     if done.num_reused:
         lines.append(f"{done.num_reused} of {done.num_shards} files were finished before and are kept")
@@ -40,9 +46,9 @@ def parse_size(text: str) -> int:
         ConfigError: anything else, or nothing.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?)?B?", text.strip().upper())
-    size = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
-    if size < 1:
+    size = float(match[1]) * _UNITS[match[2] or ""] if match else 0
+    if not 1 <= size < 2**63:
         raise ConfigError(
             f"--shard-size is {text!r}, but must be a size over 0 such as 5GB or 500MB.", param="shard_size"
         )
-    return size
+    return int(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -31,9 +32,9 @@ def resolve_model(model: str, *, weights: bool = True, param: str = "model") -> 
     if not model:
         raise CheckpointError("The model name is empty.", param=param, hint=f"Leave it out for {BUNDLED_MODEL!r}.")
     path = Path(model).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # pathlib's own raises on a name that is too long
         return path.resolve()
-    if path.exists():
+    if os.path.exists(path):
         raise CheckpointError(f"{model} is a file, but must be a folder with config.json.", param=param)
     if not _HUB_ID.fullmatch(model):
         raise CheckpointError(

@@ -119,8 +119,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is not valid JSON: {error}.") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.", hint="Download it again.") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}.", hint="Download it again.") from None
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path} must hold a JSON object, not a {type(raw).__name__}.")
     return raw

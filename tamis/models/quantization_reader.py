@@ -8,6 +8,7 @@ run in the compute dtype, so `activation_scheme` and the input scales change not
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from tamis.errors import ConfigError
@@ -130,6 +131,7 @@ def _layer_map(read: Reader) -> tuple[tuple[str, WeightFormat], ...]:
     if not stated.values:
         return _from_groups(read.child("config_groups"))
     out = []
+    _check_expressions(read, "quantized_layers", stated.values)
     for name in stated.values:
         layer = stated.child(name)
         algo = _text(layer, "quant_algo") or ""
@@ -199,13 +201,21 @@ def _names(read: Reader, key: str) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
         raise read.refuse(key, "a list of module names")
-    for entry in value:
+    _check_expressions(read, key, value)
+    return tuple(value)
+
+
+def _check_expressions(read: Reader, key: str, entries: Iterable[str]) -> None:
+    for entry in entries:
         if entry.startswith("re:"):
             try:
                 re.compile(entry.removeprefix("re:"))
             except re.error as error:
-                raise read.refuse(key, f"a list of names and valid expressions ({entry!r}: {error})") from None
-    return tuple(value)
+                raise ConfigError(
+                    f"{read.file} has {entry!r} in {read.name(key)}, which is no valid expression: {error}.",
+                    param=key,
+                    hint="Correct it, or name the module.",
+                ) from None
 
 
 def _check_keys(read: Reader, known: frozenset[str]) -> None:

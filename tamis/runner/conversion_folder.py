@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -33,17 +36,23 @@ class ConversionFolder:
         settings: what else decides every byte (format, shard size).
 
     Raises:
-        ConfigError: the folder is the source, or holds something else.
+        ConfigError: the folder is the source, holds something else, or cannot be written; all methods raise the last.
     """
 
     def __init__(self, folder: Path, source: Path, files: Sequence[Path], settings: dict[str, Any]):
-        if folder.resolve() == source.resolve():
+        self.folder = folder
+        with self._writing():
+            self._open(source, files, settings)
+
+    def _open(self, source: Path, files: Sequence[Path], settings: dict[str, Any]) -> None:
+        folder = self.folder
+        if os.path.realpath(folder) == os.path.realpath(source):  # links in a circle are mkdir's to refuse
             raise ConfigError(f"{folder} is the source itself.", param="folder", hint="Name another folder.")
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder} is a file.", param="folder", hint="Name a folder.")
-        self.folder = folder
         note = {"settings": settings, "source": _fingerprint(source, files)}
-        if folder.exists() and any(folder.iterdir()):
+        # A note that was cut short is all that a run leaves that ended there.
+        if folder.exists() and any(path.name != _part(_NOTE) for path in folder.iterdir()):
             self._check_note(note)
         folder.mkdir(parents=True, exist_ok=True)
         self.write_json(_NOTE, note)
@@ -78,15 +87,38 @@ class ConversionFolder:
 
     def write_shard(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a shard; it appears under its name when it is whole."""
-        part = self.folder / f".{name}.part"
-        save_file({n: _own(t) for n, t in tensors.items()}, part, metadata={"format": "pt"})
-        os.replace(part, self.folder / name)
+        part = self.folder / _part(name)
+        with self._writing():
+            save_file({n: _own(t) for n, t in tensors.items()}, part, metadata={"format": "pt"})
+            os.replace(part, self.folder / name)
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON file, whole or not at all."""
-        part = self.folder / f".{name}.part"
-        part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        os.replace(part, self.folder / name)
+        part = self.folder / _part(name)
+        with self._writing():
+            part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+            os.replace(part, self.folder / name)
+
+    def copy(self, path: Path) -> None:
+        """Copy a file of the source."""
+        with self._writing():
+            shutil.copyfile(path, self.folder / path.name)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SafetensorError) as error:  # safetensors has its own kind for a full disk
+            raise ConfigError(
+                f"{self.folder} cannot be written: {error}.",
+                param="folder",
+                hint="Make room or name another folder; finished files are kept for the next run.",
+            ) from error
+
+
+def _part(name: str) -> str:
+    """The name of a file while it is being written."""
+    return f".{name}.part"
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from tamis.runner.checkpoint import Checkpoint
 from tamis.runner.conversion_folder import ConversionFolder
 from tamis.runner.names import VISION_PREFIXES
 from tamis.runner.packing import INPUT_SCALES, as_factor, pack_parts
+from tamis.runner.weights import read_kv_scales
 
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _PACKINGS: dict[str, type[PackedWeight]] = {"mxfp8": MXFP8Weight, "nvfp4": NVFP4Weight}
@@ -53,6 +54,8 @@ _COPIED = (
     "LICENSE*",
     "NOTICE*",
 )
+# Below it a matrix's global scale (amax / 2688), or its reciprocal, leaves fp32: such a matrix is stored as zeros.
+_LEAST_NVFP4 = 2688 * 2.0**-126
 _WRITTEN_HERE = ("config.json", QUANTIZATION_FILE, "model.safetensors.index.json")
 
 
@@ -95,6 +98,7 @@ def convert(
     """
     config = read_config(source)
     stored = Checkpoint(source, config)
+    read_kv_scales(stored)  # refuses those that would not load again
     wanted = config.with_formats(*reversed(TARGETS[target]))
     plan = _plan(stored, wanted, shard_bytes)
     settings = {"format": target, "shard_bytes": shard_bytes}
@@ -118,7 +122,7 @@ def convert(
     if len(plan) > 1:
         weight_map = {name: shard.file for shard in plan for name in shard.shapes}
         out.write_json("model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
-    left_out = _copy_files(source, folder)
+    left_out = _copy_files(source, out)
     _write_configs(out, source, config, stored, target, specs.values())
     return Conversion(len(plan), num_reused, sum(len(s.shapes) for s in plan), total, left_out)
 
@@ -163,20 +167,40 @@ def _written(spec: LinearSpec) -> dict[str, TensorSpec]:
 
 def _convert_unit(stored: Checkpoint, unit: str, spec: LinearSpec | None) -> dict[str, Tensor]:
     """The output tensors of a linear, or of one other tensor."""
+    if unit in stored.skipped:
+        return {unit: stored.shards.read(unit)}
     if spec is None:
-        return {unit: stored.shards.read(unit) if unit in stored.skipped else stored.read(unit)}
+        tensor = stored.read(unit)
+        _check_finite(unit, tensor)
+        return {unit: tensor}
     source = stored.read_linear(unit)
-    if isinstance(source, Tensor) and not bool(torch.isfinite(source).all()):
-        raise CheckpointError(
-            f"{unit}.weight holds a value that is no finite number.", param=unit, hint="Download the source again."
-        )
+    if isinstance(source, Tensor) or _may_overflow(source):
+        _check_finite(f"{unit}.weight", dense(source, torch.float32))
+    weight = repack(source, spec.format)
+    if isinstance(weight, Tensor):
+        _check_finite(f"{unit}.weight in bf16", weight)
     input_scale = _input_scale(stored, unit) if spec.format in INPUT_SCALES else torch.ones(())
-    parts = pack_parts(spec.format, repack(source, spec.format), input_scale)
+    parts = pack_parts(spec.format, weight, input_scale)
     if stored.linears[unit].format is spec.format:
         # Scales of the whole matrix as they stand: a reciprocal's reciprocal may be another number.
         kept, written = stored.parts(unit), _written(spec)
         parts |= {part: tensor.reshape(()) for part, tensor in kept.items() if written[part].shape == SCALAR}
     return {f"{unit}.{part}": tensor for part, tensor in parts.items()}
+
+
+def _may_overflow(weight: PackedWeight) -> bool:
+    """Whether a code times its scales could be over fp32's range; to say no, nothing is unpacked."""
+    if isinstance(weight, MXFP8Weight):
+        return bool(weight.scales.max() > 127 + 119)  # 448 · 2^119 is the largest power that fits
+    assert isinstance(weight, NVFP4Weight)
+    return not bool(torch.isfinite(6.0 * weight.scales.float().abs().max() * weight.row_scales.max()))
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not bool(torch.isfinite(values).all()):
+        raise CheckpointError(
+            f"{name} holds a value that is no finite number.", param=name, hint="Download the source again."
+        )
 
 
 def repack(weight: Weight, target: WeightFormat) -> Weight:
@@ -186,6 +210,8 @@ def repack(weight: Weight, target: WeightFormat) -> Weight:
     if isinstance(weight, _PACKINGS[target.packing]):
         return weight
     values = dense(weight, torch.float32)
+    if target.packing == "nvfp4" and bool(values.abs().max() < _LEAST_NVFP4):
+        values = torch.zeros_like(values)
     return quantize_mxfp8(values) if target is WeightFormat.MXFP8 else _stable(quantize_nvfp4(values))
 
 
@@ -220,14 +246,14 @@ def _check_disk(folder: Path, sizes: list[int]) -> None:
         )
 
 
-def _copy_files(source: Path, folder: Path) -> tuple[str, ...]:
+def _copy_files(source: Path, out: ConversionFolder) -> tuple[str, ...]:
     """Copy the files that a checkpoint has beside its weights (`_COPIED`); returns what else lies there."""
     left_out = []
     for path in sorted(source.iterdir()):
         if path.name in _WRITTEN_HERE or path.suffix == ".safetensors" or path.name.startswith("."):
             continue
         if path.is_file() and any(fnmatchcase(path.name, pattern) for pattern in _COPIED):
-            shutil.copyfile(path, folder / path.name)
+            out.copy(path)
         else:
             left_out.append(path.name)
     return tuple(left_out)

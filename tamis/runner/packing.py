@@ -59,10 +59,11 @@ def as_factor(name: str, scale: Tensor, *, is_divisor: bool) -> Tensor:
     Raises:
         CheckpointError: it, or its reciprocal, is not a finite positive number.
     """
-    factor = 1.0 / scale.reshape(1) if is_divisor else scale.reshape(1)
-    if not (torch.isfinite(scale).all() and torch.isfinite(factor).all() and (factor > 0).all()):
-        raise bad_value(name, str(scale.item()), "a finite number over 0")
-    return factor
+    scale = scale.reshape(1)
+    other = 1.0 / scale
+    if not all(bool((torch.isfinite(s) & (s > 0)).all()) for s in (scale, other)):
+        raise bad_value(name, str(scale.item()), "a finite number over 0 whose reciprocal is finite too")
+    return other if is_divisor else scale
 
 
 def pack_parts(stored: WeightFormat, weight: Weight, input_scale: Tensor) -> dict[str, Tensor]:

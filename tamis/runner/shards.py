@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch import Tensor
 from tamis.errors import CheckpointError
 
 _LISTED_NAMES = 8
+_AGAIN = "Download the checkpoint again."
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,20 @@ def shard_files(folder: Path) -> list[Path]:
         return [single]
     try:
         weight_map: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = [folder / name for name in sorted(set(weight_map.values()))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is not a safetensors index: {error!r}.") from None
-    missing = [file.name for file in files if not file.is_file()]
-    if missing:
+        names = sorted(set(weight_map.values()))
+    # ValueError: no JSON, or no UTF-8.
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is not a safetensors index: {error!r}.", hint=_AGAIN) from None
+    # A download that names files elsewhere must not decide which are read.
+    elsewhere = [n for n in names if not isinstance(n, str) or Path(n).is_absolute() or ".." in Path(n).parts]
+    if elsewhere:
         raise CheckpointError(
-            f"{folder} lacks {len(missing)} of {len(files)} shards: {listing(missing)}.",
-            hint="Download the checkpoint again.",
+            f"{index} names {elsewhere[0]!r} in weight_map, but must name files of its own folder.", hint=_AGAIN
         )
-    return files
+    missing = [n for n in names if not os.path.isfile(folder / n)]
+    if missing:
+        raise CheckpointError(f"{folder} lacks {len(missing)} of {len(names)} shards: {listing(missing)}.", hint=_AGAIN)
+    return [folder / n for n in names]
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
@@ -113,7 +119,7 @@ def dtype_bytes(dtype: str) -> int:
 
 
 def listing(names: Iterable[str]) -> str:
-    """Names for a message: the first few, and how many more."""
-    listed = list(names)
+    """Names for a message: the first few, and how many more; on one line whatever a file calls its tensors."""
+    listed = [name if name.isprintable() else repr(name) for name in names]
     more = f" and {len(listed) - _LISTED_NAMES} more" if len(listed) > _LISTED_NAMES else ""
     return ", ".join(listed[:_LISTED_NAMES]) + more

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from tamis.errors import CheckpointError
 from tamis.models.m3 import M3ForCausalLM
 from tamis.train.presets import Preset
 from tamis.train.tokenizer import BEGIN_OF_DOCUMENT, END_OF_TURN, IMAGE, VIDEO, save_tokenizer
@@ -54,13 +55,26 @@ def _split(name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def load_master(model: M3ForCausalLM, folder: Path) -> None:
-    """Fill a model from a folder that `export` wrote."""
+    """Fill a model from a folder that `export` wrote, or `tamis quantize --format bf16`.
+
+    Raises:
+        CheckpointError: no weights, other shapes, or packed ones.
+    """
     tensors: dict[str, Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):
         tensors |= load_file(file)
     for name, target in model.state_dict().items():
         for hub_name, part in _split(name, target):
-            part.copy_(tensors[hub_name])
+            stored = tensors.get(hub_name)
+            # Codes copied without their scales, or a vector stretched over a matrix, would train on unseen.
+            if stored is None or stored.shape != part.shape or stored.element_size() < 2:
+                found = "not there" if stored is None else f"{stored.dtype} {list(stored.shape)}"
+                raise CheckpointError(
+                    f"{hub_name} of {folder} is {found}, but must be bf16 {list(part.shape)}.",
+                    param="from",
+                    hint="Name a folder of this preset in bf16: tamis quantize SRC DST --format bf16.",
+                )
+            part.copy_(stored)
 
 
 def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: Path) -> None:

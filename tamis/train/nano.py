@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from tamis.errors import CheckpointError, ConfigError, TamisError
 from tamis.models.m3 import M3ForCausalLM
 from tamis.train.card import plot_losses, write_card
 from tamis.train.corpus import library_sources, prose_paragraphs, reference_topics
@@ -68,9 +71,17 @@ def run_phases(
         The report of each phase, as written to its report.json.
     """
     phases = [preset.phase(name) for name in names]
+    if minutes is not None and (len(minutes) != len(names) or not all(0 < m < math.inf for m in minutes)):
+        raise ConfigError(
+            f"--minutes is {' '.join(map(str, minutes))}, but must be a number over 0 for each of {len(names)} phases.",
+            param="minutes",
+        )
+    for flag, value in (("workers", workers), ("items", items), ("max-steps", max_steps or 0), ("seed", seed)):
+        if not 0 <= value < 2**32:
+            raise ConfigError(f"--{flag} is {value}, but must be 0 to {2**32 - 1}.", param=flag)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(path)) if path.exists() else make_tokenizer(preset, folder)
+    tokenizer = _read_tokenizer(path, preset) if path.exists() else make_tokenizer(preset, folder)
     state = initial_state(preset, device, seed=seed)
     before = start or _folder_before(preset, phases[0], folder)
     if before is not None:
@@ -166,19 +177,57 @@ def _folder_before(preset: Preset, phase: Phase, folder: Path) -> Path | None:
     """Folder of the phase before; None for the first.
 
     Raises:
-        FileNotFoundError: it has no weights yet.
+        CheckpointError: it has no weights yet.
     """
     place = preset.phases.index(phase)
     if place == 0:
         return None
     before = folder / preset.phases[place - 1].name
     if not (before / "model.safetensors.index.json").exists():
-        raise FileNotFoundError(f"{before} has no weights: train {before.name!r} first, or name a folder with --from")
+        raise CheckpointError(
+            f"{before} has no weights.",
+            param="from",
+            hint=f"train {before.name!r} first, or name a folder with --from.",
+        )
     return before
 
 
-def main() -> None:
-    """The command line."""
+def _read_tokenizer(path: Path, preset: Preset) -> Tokenizer:
+    """The vocabulary that is there.
+
+    Raises:
+        CheckpointError: it cannot be read, or has more tokens than the preset's model.
+    """
+    hint = "Learn it anew: python -m tamis.train.nano tokenizer."
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers knows no other kind
+        raise CheckpointError(f"{path} cannot be read: {error}.", hint=hint) from error
+    most = preset.text_config["vocab_size"]
+    if tokenizer.get_vocab_size() > most:
+        raise CheckpointError(
+            f"{path} has {tokenizer.get_vocab_size()} tokens, but the preset {preset.name} has {most}.", hint=hint
+        )
+    return tokenizer
+
+
+def main() -> int:
+    """The command line; an error is one sentence on stderr."""
+    try:
+        _run()
+    except TamisError as error:
+        print(f"error: {error.sentence()}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:  # --out, --model or --scores: its text names the file
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: a phase that was not finished starts anew", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tamis.train.nano", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -227,4 +276,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.errors import ConfigError
 from tamis.models.config import M3Config, parse_config
 
 
@@ -88,12 +89,13 @@ class Preset:
         """One of `phases`.
 
         Raises:
-            ValueError: another name.
+            ConfigError: another name.
         """
         for phase in self.phases:
             if phase.name == name:
                 return phase
-        raise ValueError(f"phase is {name!r}, but must be one of {', '.join(p.name for p in self.phases)}")
+        known = ", ".join(p.name for p in self.phases)
+        raise ConfigError(f"The preset {self.name} has no phase {name!r}, but {known}.", param="command")
 
 
 def _text_config(*, layers: int, **sizes: int) -> dict[str, Any]:

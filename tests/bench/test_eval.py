@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_every_kind_of_question_runs_end_to_end(toy: Path) -> None:
     assert "needle_64k" in table(report) and "left out" in table(report)
 
 
+@pytest.mark.parametrize("context_tokens", [1, 40])
+def test_a_skill_that_the_context_cannot_hold_is_left_out(toy: Path, tmp_path: Path, context_tokens: int) -> None:
+    shutil.copytree(toy, tmp_path / "toy")
+    stated = json.loads((toy / "config.json").read_text())
+    stated["text_config"]["max_position_embeddings"] = context_tokens
+    (tmp_path / "toy" / "config.json").write_text(json.dumps(stated))
+    report = evaluate(config(tmp_path / "toy", skills="sorting,python"), lambda line: None)
+    assert "context is" in report["left_out"]["sorting"]
+    assert ("python" in report["left_out"]) == (report["python"] is None) == (context_tokens == 1)
+
+
 def test_formats_and_selection_follow_the_flags(toy: Path) -> None:
     report = evaluate(
         config(toy, skills="counting", items=1, kv_cache_dtype="bfloat16", selection="random"), lambda line: None
@@ -84,6 +96,15 @@ def test_it_runs_on_a_bare_machine(toy: Path, tmp_path: Path) -> None:
         (["--skills", ","], "names none"),
         (["--perplexity-tokens", "1"], "--perplexity-tokens is 1, but must be at least 2"),
         (["--kv-cache-dtype", "int3"], "int3"),
+        (["--perplexity-tokens", "1"], "--perplexity-tokens is 1, but must be at least 2"),
+        (["--show-wrong", "-1"], "--show-wrong is -1"),
+        (["--items", "1000001"], "--items is 1000001, but must be at most 100000"),
+        (
+            ["--json-out", "/nowhere/scores.json"],
+            "--json-out is '/nowhere/scores.json', which is a folder or lies in none",
+        ),
+        (["--questions-a-text", "401"], "--questions-a-text is 401, but must be at most 400"),
+        (["--json-out", "/"], "--json-out is '/'"),
         (["--selection", "best"], "best"),
         (["--kv-cache-dtype", "bfloat16", "--dequant-contract", "e4m3"], "dequant_contract is 'e4m3'"),
     ],
@@ -91,7 +112,8 @@ def test_it_runs_on_a_bare_machine(toy: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_honoured_is_said(
     toy: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
-    code = main(["bench", "eval", str(toy), "--load-format", "dummy", "--items", "1", *arguments])
+    given = [] if "--items" in arguments else ["--items", "1"]
+    code = main(["bench", "eval", str(toy), "--load-format", "dummy", *given, *arguments])
     assert code == 2 and says in capsys.readouterr().err
 
 

@@ -51,6 +51,24 @@ def test_what_cannot_be_done_is_one_sentence_and_code_2(tmp_path, capsys, argume
     assert not (tmp_path / "out").exists()
 
 
+def test_names_that_no_folder_can_have(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = write_plain(tmp_path / "source")
+    assert main(["quantize", str(source), "", "--format", "bf16"]) == 2
+    assert "FOLDER is empty" in capsys.readouterr().err
+    assert main(["quantize", "/" + "a" * 300, str(tmp_path / "out"), "--format", "bf16"]) == 2
+    assert "There is no folder /aaa" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tamis.runner.convert.convert", interrupted)
+    assert main(["quantize", str(write_plain(tmp_path / "source")), str(tmp_path / "out"), "--format", "bf16"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("5GB", 5 * 10**9), ("500 MiB", 500 * 2**20), ("1000000", 10**6), ("1.5kb", 1500), ("2G", 2 * 10**9)],
@@ -59,7 +77,7 @@ def test_sizes(text, size):
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5GB", "5TBB", "GB"])
+@pytest.mark.parametrize("text", ["", "0", "-5GB", "5TBB", "GB", "9" * 400])
 def test_no_sizes(text):
     with pytest.raises(ConfigError, match="must be a size over 0"):
         parse_size(text)

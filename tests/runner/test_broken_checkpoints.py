@@ -132,3 +132,70 @@ def test_columns_that_no_group_divides_are_refused_by_name(copy_in):
     change_json(folder / "config.json", lambda c: c["text_config"].update(dense_intermediate_size=152))
     with pytest.raises(ConfigError, match=r"layers\.0\.mlp\.down_proj has 152 columns, but mxfp8 .* groups of 32"):
         load(folder)
+
+
+def test_a_row_that_belongs_to_neither_half_of_fused_experts_is_refused(copy_in):
+    source = copy_in("bf16")
+    stem = f"{LAYER}block_sparse_moe.experts."
+
+    def fuse(tensors):
+        halves = [[tensors.pop(f"{stem}{e}.{w}.weight") for w in ("w1", "w3")] for e in range(3)]
+        odd = torch.ones(1, 96, dtype=torch.bfloat16)
+        tensors[f"{stem}gate_up_proj"] = torch.stack([torch.cat([*half, odd]) for half in halves])
+
+    change(source, fuse)
+    with pytest.raises(CheckpointError, match=r"experts\.gate_up_proj is \[65, 96\], expected \[32, 96\]"):
+        load(source)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (b'{"weight_map": {"a": "../other/model.safetensors"}}', "names '../other/model.safetensors' in weight_map"),
+        (b'{"weight_map": {"a": "/tmp/model.safetensors"}}', "must name files of its own folder"),
+        (b'{"weight_map": {"a": 1}}', "names 1 in weight_map"),
+        (b'{"weight_map": {"a": "' + b"a" * 300 + b'"}}', "lacks 1 of 1 shards"),
+        (b"\xff", "is not a safetensors index"),
+        (b"[" * 100_000, "is not a safetensors index"),
+    ],
+    ids=["up", "absolute", "number", "long", "no-text", "deep"],
+)
+def test_a_broken_index_is_refused(copy_in, index, message):
+    folder = copy_in("bf16")
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors.index.json").write_bytes(index)
+    with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
+        load(folder)
+    assert caught.value.hint
+
+
+def test_a_surplus_name_cannot_break_the_line(copy_in):
+    folder = copy_in("bf16")
+    change(folder, lambda t: t.update({"a\n\x1b[31mb": torch.ones(1)}))
+    with pytest.raises(CheckpointError) as caught:
+        load(folder)
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 100_000, '{"a": ' + "9" * 5000 + "}", None], ids=["deep", "long", "folder"])
+def test_a_config_that_cannot_be_read_is_refused(copy_in, text):
+    path = copy_in("bf16") / "config.json"
+    path.unlink()
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json (cannot be read|is not valid JSON)"):
+        load(path.parent)
+
+
+def test_a_broken_expression_in_the_map_is_refused(copy_in):
+    folder = copy_in("modelopt")
+    (folder / "hf_quant_config.json").unlink()
+    change_json(
+        folder / "config.json",
+        lambda c: c["quantization_config"]["quantized_layers"].update({"re:(": {"quant_algo": "NVFP4"}}),
+    )
+    with pytest.raises(ConfigError, match=r"has 're:\(' in quantization_config\.quantized_layers, which is no valid"):
+        load(folder)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -262,6 +266,93 @@ def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path):
     change(source, lambda t: t[f"{LINEAR}.weight"].view(-1)[5].fill_(float("inf")))
     with pytest.raises(CheckpointError, match=rf"{LINEAR}\.weight holds a value that is no finite number"):
         convert_quietly(source, tmp_path / "out", "m3.1")
+
+
+def link_in_a_circle(path):
+    path.symlink_to(path.name)
+    return path
+
+
+def below_a_file(path):
+    path.write_text("")
+    return path / "out"
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [link_in_a_circle, below_a_file, lambda path: path / ("a" * 300), lambda path: Path("/proc/tamis")],
+    ids=["circle", "below-a-file", "long-name", "no-folders-here"],
+)
+def test_a_folder_that_cannot_be_written_is_named(plain_checkpoint, tmp_path, arrange):
+    folder = arrange(tmp_path / "out")
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(folder))} cannot be written: .*"):
+        convert_quietly(plain_checkpoint, folder, "bf16")
+
+
+@pytest.mark.parametrize("limit_bytes", [100, 20_000, 90_000])
+def test_a_file_that_does_not_fit_is_an_error_and_the_next_run_goes_on(plain_checkpoint, tmp_path, limit_bytes):
+    out = tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot be written: .*File too large"):
+            convert_quietly(plain_checkpoint, out, "bf16", shard_bytes=100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not (out / "config.json").exists()
+    convert_quietly(plain_checkpoint, out, "bf16", shard_bytes=100_000)
+    Checkpoint(out, read_config(out))
+
+
+def fill(name, value):
+    return lambda t: t.update({name: torch.full_like(t[name], value)})
+
+
+def nan_code(name):
+    def edit(tensors):
+        tensors[name].view(torch.uint8).view(-1)[3] = 0x7F
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "name", "edit"),
+    [
+        ("mxfp8", "m3.1", f"{EXPERT}.weight", nan_code(f"{EXPERT}.weight")),
+        ("mxfp8", "mxfp8", f"{LINEAR}.weight", nan_code(f"{LINEAR}.weight")),
+        ("mxfp8", "m3.1", f"{EXPERT}.weight", fill(f"{EXPERT}.weight_scale_inv", 254)),
+        ("modelopt", "m3.1", f"{EXPERT}.weight", fill(f"{EXPERT}.weight_scale_2", 3e38)),
+        ("bf16", "m3.1", "language_model.model.norm.weight", fill("language_model.model.norm.weight", float("nan"))),
+        ("bf16", "bf16", f"{EXPERT}.weight", lambda t: t.update({f"{EXPERT}.weight": torch.full((32, 96), 3.4e38)})),
+        (
+            "bf16",
+            "m3.1",
+            f"{LAYER}self_attn.k_scale",
+            lambda t: t.update({f"{LAYER}self_attn.k_scale": torch.zeros(())}),
+        ),
+        ("modelopt", "m3.1", f"{EXPERT}.weight_scale_2", fill(f"{EXPERT}.weight_scale_2", 1e-42)),
+        ("modelopt", "m3.1", f"{EXPERT}.input_scale", fill(f"{EXPERT}.input_scale", 1e-42)),
+    ],
+    ids=["nan-code", "kept-nan-code", "mxfp8-range", "nvfp4-range", "norm", "bf16-range", "kv", "scale", "input-scale"],
+)
+def test_no_value_that_is_no_number_is_passed_on(copy_in, tmp_path, start, target, name, edit):
+    folder = copy_in(start)
+    change(folder, edit)
+    with pytest.raises(CheckpointError, match=rf"^{name}.* holds .*(no finite number|but must be)"):
+        convert_quietly(folder, tmp_path / "out", target)
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize("target", ["m3.1", "modelopt"])
+@pytest.mark.parametrize("value", [0.0, 1e-40, 1e-37, 3.2e-35])
+def test_a_matrix_too_small_for_a_global_scale_still_loads(tmp_path, target, value):
+    source = write_plain(tmp_path / "source")
+    change(source, fill(f"{EXPERT}.weight", value))
+    convert_quietly(source, tmp_path / "out", target)
+    weight = Checkpoint(tmp_path / "out", read_config(tmp_path / "out")).read_linear(EXPERT)
+    assert float((weight.dequantize() - value).abs().max()) <= max(value * 0.1, 2688 * 2.0**-126)
 
 
 def test_progress_ends_at_100(plain_checkpoint, tmp_path):

@@ -12,15 +12,21 @@ from safetensors.torch import load_file
 from transformers import MiniMaxM3VLForCausalLM
 from transformers.models.minimax_m3_vl import MiniMaxM3VLTextConfig
 
+import tamis
+from tamis.errors import CheckpointError
 from tamis.models.config import read_config
 from tamis.models.m3 import M3ForCausalLM
+from tamis.runner.convert import convert
 from tamis.runner.weights import build_model, load_weights
 from tamis.train.attention import TrainAttention
-from tamis.train.nano import run_phases
+from tamis.train.nano import main, run_phases
 from tamis.train.presets import TOY
 
 # A whole training run, slow when other processes share the cores.
 pytestmark = pytest.mark.timeout(400)
+
+
+BUNDLED = Path(tamis.__file__).parent / "nano" / "checkpoint"
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +71,54 @@ def test_a_phase_starts_from_the_weights_before_it(folder: Path, tmp_path: Path)
 
 def test_a_phase_without_the_one_before_says_so(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "tokenizer.json", tmp_path)
-    with pytest.raises(FileNotFoundError, match="train 'short' first"):
+    with pytest.raises(CheckpointError, match="has no weights") as caught:
         run_phases(TOY, ["longest"], tmp_path)
+    assert "train 'short' first" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["settled"], "The preset toy has no phase 'settled', but short, longest."),
+        (["short", "--minutes", "0"], "--minutes is 0.0"),
+        (["short", "--minutes", "nan"], "--minutes is nan"),
+        (["short", "longest", "--minutes", "1"], "a number over 0 for each of 2 phases"),
+        (["short", "--items", "-1"], "--items is -1"),
+        (["short", "--workers", "-1"], "--workers is -1"),
+        (["short", "--max-steps", "-1"], "--max-steps is -1"),
+        (["short", "--seed", str(2**70)], f"--seed is {2**70}"),
+        (["longest", "--from", "/nowhere"], "embed_tokens.weight of /nowhere is not there, but must be bf16 [640, 64]"),
+        (["longest", "--from", str(BUNDLED)], "but must be bf16"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    says: str,
+) -> None:
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    monkeypatch.setattr("sys.argv", ["nano", *arguments, "--preset", "toy", "--out", str(tmp_path)])
+    assert main() == 2
+    assert says in capsys.readouterr().err
+
+
+def test_packed_weights_are_not_trained_on_as_if_they_were_plain(folder: Path, tmp_path: Path) -> None:
+    convert(folder / "short", tmp_path / "packed", "mxfp8", progress=lambda *progress: None)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    with pytest.raises(CheckpointError, match=r"float8_e4m3fn \[.*but must be bf16"):
+        run_phases(TOY, ["longest"], tmp_path, start=tmp_path / "packed", max_steps=0, items=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("{}", "cannot be read"), (None, "has 4096 tokens, but the preset toy has 640")]
+)
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path, text: str | None, says: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text or (BUNDLED / "tokenizer.json").read_text())
+    with pytest.raises(CheckpointError, match=says):
+        run_phases(TOY, ["short"], tmp_path)
 
 
 def master_tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
