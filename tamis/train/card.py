@@ -19,7 +19,7 @@ _TEXT_FILES = (
 )
 
 
-def write_card(model: Path, preset: Preset, run: Path, scores: Path) -> None:
+def write_card(model: Path, preset: Preset, run: Path, scores: Path, note: str = "") -> None:
     """Write README.md into the folder that is served.
 
     Args:
@@ -29,6 +29,7 @@ def write_card(model: Path, preset: Preset, run: Path, scores: Path) -> None:
             runs in folders <phase>-1, <phase>-2, …
         scores: reports of `tamis bench eval`, one a line (its last line); those with the model's own selection and an
             NVFP4 cache are listed.
+        note: what a reader of these scores has to know besides.
     """
     reports = [
         json.loads((folder / "report.json").read_text(encoding="utf-8"))
@@ -72,11 +73,13 @@ All text was on the machine or made by the training code (`tamis/train`):
 |---|---|---|---|---|---|
 {phases}
 
+The weights are the mean of those after {" and ".join(preset.averaged)}.
+
 ## Scores
 {_scores([json.loads(line) for line in scores.read_text(encoding="utf-8").splitlines()])}
 
 The questions come from the generators of the training data, with problems that training never sees: the scores say
-what was learnt, not what it is worth elsewhere.
+what was learnt, not what it is worth elsewhere.{" " + note if note else ""}
 
 ## SHA-256
 ```text

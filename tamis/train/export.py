@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -97,6 +99,46 @@ def export(model: M3ForCausalLM, tokenizer: Tokenizer, preset: Preset, folder: P
     for name, value in (("config.json", config), ("generation_config.json", generation)):
         (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     save_tokenizer(tokenizer, folder, max_length=preset.max_length, chat_template=TEMPLATE.read_text(encoding="utf-8"))
+
+
+def average(folders: Sequence[Path], out: Path) -> None:
+    """Write the mean of the weights that `export` wrote into several folders, with the last one's other files.
+
+    Weights that one run went through lie in one valley, and their mean is often better than any of them (Izmailov et
+    al., "Averaging Weights Leads to Wider Optima and Better Generalization", 2018).
+
+    Raises:
+        CheckpointError: the folders' tensors differ in name or shape.
+    """
+    found = [_stored_tensors(folder) for folder in folders]
+    for folder, tensors in zip(folders, found, strict=True):
+        differing = sorted(
+            name
+            for name in tensors.keys() | found[-1].keys()
+            if name not in tensors or name not in found[-1] or tensors[name].shape != found[-1][name].shape
+        )
+        if differing:
+            raise CheckpointError(
+                f"{folder} and {folders[-1]} differ in {len(differing)} tensors: {differing[0]}.", param="out"
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    for file in folders[-1].glob("*"):
+        if file.suffix in (".json", ".jinja") and file.name not in ("report.json", "model.safetensors.index.json"):
+            shutil.copyfile(file, out / file.name)
+    mean = {
+        name: (sum((tensors[name].float() for tensors in found[:-1]), last.float()) / len(found)).to(last.dtype)
+        for name, last in found[-1].items()
+    }
+    _save_shards(mean, out)
+
+
+def _stored_tensors(folder: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors |= load_file(file)
+    if not tensors:
+        raise CheckpointError(f"{folder} has no weights.", param="out", hint="Train its phase first.")
+    return tensors
 
 
 def _save_shards(tensors: dict[str, Tensor], folder: Path) -> None:

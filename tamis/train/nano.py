@@ -2,6 +2,7 @@
 
     python -m tamis.train.nano tokenizer --out DIR            learn the vocabulary
     python -m tamis.train.nano short --out DIR                train; then the phases after it, in the order of presets
+    python -m tamis.train.nano mean --out DIR                 DIR/mean: the mean of the phases that the preset names
     python -m tamis.train.nano card --out DIR --model FOLDER  write FOLDER/README.md from the logs and a bench report
 
 A phase starts from the weights of the phase before (or `--from FOLDER`) and writes DIR/<phase>/: the bf16 checkpoint,
@@ -30,7 +31,7 @@ from tamis.models.m3 import M3ForCausalLM
 from tamis.train.card import plot_losses, write_card
 from tamis.train.corpus import library_sources, prose_paragraphs, reference_topics
 from tamis.train.evaluate import quick_scores
-from tamis.train.export import export, load_master
+from tamis.train.export import average, export, load_master
 from tamis.train.loop import TrainState, initial_state, set_quantized, train_phase
 from tamis.train.presets import PRESETS, Phase, Preset
 from tamis.train.rows import RowStream, tokenizer_texts
@@ -232,7 +233,9 @@ def _run() -> None:
         prog="python -m tamis.train.nano", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = sorted({phase.name for preset in PRESETS.values() for phase in preset.phases})
-    parser.add_argument("command", nargs="+", choices=["tokenizer", "card", *names], help="one command, or some phases")
+    parser.add_argument(
+        "command", nargs="+", choices=["tokenizer", "mean", "card", *names], help="one command, or some phases"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of tokenizer.json and one folder a phase")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="nano")
     parser.add_argument("--from", dest="start", type=Path, help="folder with the weights to start from")
@@ -249,17 +252,21 @@ def _run() -> None:
     parser.add_argument("--items", type=int, default=200, help="questions a skill for the quick scores; 0: none")
     parser.add_argument("--model", type=Path, help="with card: the folder that is served")
     parser.add_argument("--scores", type=Path, help="with card: reports of tamis bench eval, one a line")
+    parser.add_argument("--note", default="", help="with card: what a reader of the scores has to know besides")
     args = parser.parse_args()
     preset = PRESETS[args.preset]
     if args.command == ["tokenizer"]:
         made = make_tokenizer(preset, args.out, seed=args.seed)
         print(json.dumps({"vocabulary": made.get_vocab_size()}))
+    elif args.command == ["mean"]:
+        average([args.out / name for name in preset.averaged], args.out / "mean")
+        print(json.dumps({"mean": list(preset.averaged), "folder": str(args.out / "mean")}))
     elif args.command == ["card"]:
         if args.model is None or args.scores is None:
             parser.error("card needs --model and --scores")
-        write_card(args.model, preset, args.out, args.scores)
-    elif set(args.command) & {"tokenizer", "card"}:
-        parser.error("tokenizer and card stand alone")
+        write_card(args.model, preset, args.out, args.scores, args.note)
+    elif set(args.command) & {"tokenizer", "mean", "card"}:
+        parser.error("tokenizer, mean and card stand alone")
     else:
         run_phases(
             preset,

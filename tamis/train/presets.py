@@ -60,6 +60,7 @@ class Preset:
     Attributes:
         text_config: of config.json, in M3's own spelling; vocab_size is the tokenizer's.
         phases: in order; each starts from the weights of the one before.
+        averaged: phases the mean of whose weights is the model.
         tokenizer_chats: generated texts that the tokenizer sees. library_files: files it reads at most, None for all.
         max_length: the context that config.json promises.
     """
@@ -67,6 +68,7 @@ class Preset:
     name: str
     text_config: dict[str, Any]
     phases: tuple[Phase, ...]
+    averaged: tuple[str, ...]
     tokenizer_chats: int
     library_files: int | None
     max_length: int
@@ -205,6 +207,7 @@ NANO = Preset(
             gaps=0.5,
         ),
     ),
+    averaged=("alike", "settled"),
     tokenizer_chats=12_000,
     library_files=None,
     max_length=131_072,
@@ -228,6 +231,7 @@ TOY = Preset(
         Phase("short", 1.0, 15, 128, 4, (5e-3, 3e-3), Mixture(0.3, 0.3, 0.2, 0.1, 0.1)),
         Phase("longest", 1.0, 4, 2304, 1, (3e-3, 0.0), Mixture(0.2, 0.2, 0.4, 0.1, 0.1), False, True, 0.5),
     ),
+    averaged=("short", "longest"),
     tokenizer_chats=150,
     library_files=3,
     max_length=4096,

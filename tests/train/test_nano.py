@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import MiniMaxM3VLForCausalLM
 from transformers.models.minimax_m3_vl import MiniMaxM3VLTextConfig
 
@@ -19,6 +20,7 @@ from tamis.models.m3 import M3ForCausalLM
 from tamis.runner.convert import convert
 from tamis.runner.weights import build_model, load_weights
 from tamis.train.attention import TrainAttention
+from tamis.train.export import average
 from tamis.train.nano import main, run_phases
 from tamis.train.presets import TOY
 
@@ -126,6 +128,30 @@ def master_tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
     for file in sorted(checkpoint.glob("*.safetensors")):
         tensors |= load_file(file)
     return tensors
+
+
+def test_the_model_is_the_mean_of_the_phases_that_the_preset_names(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    average([run / name for name in TOY.averaged], run / "mean")
+
+    first, last, mean = (loaded(run / name).state_dict() for name in (*TOY.averaged, "mean"))
+    apart = 0
+    for name, tensor in mean.items():
+        want = (first[name].float() + last[name].float()) / 2
+        assert torch.allclose(tensor.float(), want, rtol=2**-8, atol=0)
+        apart += int((first[name] != last[name]).sum())
+    assert apart > 1000
+
+
+def test_folders_of_other_shapes_have_no_mean(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "short", tmp_path / "one")
+    tensors = load_file(file := next((tmp_path / "one").glob("model-00001*")))
+    name = sorted(tensors)[0]
+    del tensors[name]
+    save_file(tensors, file)
+    with pytest.raises(CheckpointError, match=re.escape(f"differ in 1 tensors: {name}")):
+        average([tmp_path / "one", folder / "longest"], tmp_path / "mean")
 
 
 def test_transformers_agrees(folder: Path) -> None:
