@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tamis.attention import device_selection
+from tamis.attention.plan import Segment, StepTables
 from tamis.kernels.index_score import triton as score_triton
 from tamis.kernels.index_score.triton import ScoreTiles
 from tamis.kernels.lane import Lane, encode
@@ -88,10 +90,11 @@ class Requests:
     def _write(self, x: Tensor, table: Tensor) -> None:
         codes, scales = encode(x, self.lane.format)
         slot = torch.arange(len(x), device=x.device)
-        self.lane.codes[table[slot // 128], 0, slot % 128] = codes
+        at = (table[slot // 128], 0, slot % 128)
+        # As bytes: not every device writes float8 through indices.
+        self.lane.codes.view(torch.uint8)[at] = codes.view(torch.uint8)
         if scales is not None and self.lane.scales is not None:
-            # A whole byte view: float8 has no indexed writes everywhere.
-            self.lane.scales.view(torch.uint8)[table[slot // 128], 0, slot % 128] = scales.view(torch.uint8)
+            self.lane.scales.view(torch.uint8)[at] = scales.view(torch.uint8)
 
     def expected(self, tokens: list[int] | None = None) -> Tensor:
         """[T, heads, n] fp64 of `tokens` (None: all); −inf past the query's own block."""
@@ -246,6 +249,42 @@ TOPK = {
 }
 
 
+def step_tables(requests: Requests) -> StepTables:
+    """The requests as one step."""
+    starts = requests.starts.tolist()
+    counts = torch.tensor(requests.counts)
+    return StepTables(
+        segments=[Segment(s, n, c) for s, n, c in zip(starts, requests.counts, requests.contexts, strict=False)],
+        positions=requests.positions,
+        slots=torch.zeros(0, dtype=torch.int64),
+        block_tables=requests.tables,
+        request_of_token=torch.arange(len(counts)).repeat_interleave(counts).to(requests.device),
+    )
+
+
+# Decode and prefill in turn, a request without tokens, contexts that are selected whole; cut where scratch is small.
+STEP: dict[str, Any] = {
+    "heads": 4,
+    "counts": [1, 3, 0, 40, 2, 1, 25, 1],
+    "contexts": [700, 3, 300, 900, 513, 129, 25, 650],
+}
+STEP_SCRATCH_BYTES = (256 << 20, 4 * 4 * 16 * 17)
+
+
+def wrong_step_rows(keys: str, scratch_bytes: int, device: str) -> int:
+    """How many rows of a whole step's selection differ from those by fp64 scores."""
+    requests = Requests(keys, **STEP, device=device, seed=3)
+    tables = step_tables(requests)
+    before, device_selection._SCRATCH_BYTES = device_selection._SCRATCH_BYTES, scratch_bytes
+    try:
+        starts = device_selection.request_starts(tables)
+        got = device_selection.select(requests.q, requests.lane, tables, starts, k=4, init=0, local=1)
+    finally:
+        device_selection._SCRATCH_BYTES = before
+    want = topk_reference.select_blocks(requests.expected(), requests.positions.cpu(), k=4, init=0, local=1)
+    return int((got.cpu() != want).any(-1).sum())
+
+
 def count_with_scalars() -> None:
     """Let the interpreter's scalars be bounds of loops: it holds them in arrays of one element, which NumPy 2.4 no
     longer turns into integers."""
@@ -267,6 +306,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     selections = {name: case.wrong_rows("cpu") for name, case in TOPK.items()}
+    selections |= {f"step, {bytes_} bytes": wrong_step_rows("nvfp4", bytes_, "cpu") for bytes_ in STEP_SCRATCH_BYTES}
     json.dump({"scores": score_cases("cpu"), "selections": selections}, sys.stdout)
 
 

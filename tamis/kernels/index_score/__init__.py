@@ -1,7 +1,8 @@
 """Block scores of the index branch: `score[t, h, b] = max over visible j in block b of q[t, h] · k[j]`, fp32.
 
-`block_scores` serves one request anywhere. Where `on_device` says so, a step is served by `decode_scores` (many requests
-with few tokens each in one launch) and `prefill_scores` (one request with many), which leave lengths on the device.
+`block_scores` serves one request anywhere. Where `on_device` says so, a step is served by `decode_scores` (many
+requests with few tokens each in one launch) and `prefill_scores` (one request with many), which leave lengths on the
+device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_DECODE_ROWS = 64
 
 
 def variant(q: Tensor, lane: Lane) -> str:
-    """What has to be computed, as the registry's entries name it: the lane's format and contract, and what is unusual."""
+    """What has to be computed, as the registry's entries name it: the lane's format and contract, what is unusual."""
     name = lane.format if lane.format != "nvfp4" or lane.contract == "exact" else f"nvfp4 {lane.contract}"
     if str(q.dtype) != "torch.bfloat16":
         name += f" in {q.dtype}"

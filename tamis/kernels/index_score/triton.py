@@ -52,9 +52,9 @@ def e4m3_ptx() -> str:
     for parity in (0, 1):
         # Values parity, parity + 2, … of both words in turn, a nibble each.
         if parity == 0:
-            lines.append("shl.b32 shifted, $9, 4; lop3.b32 mixed, $8, shifted, 0x0F0F0F0F, 0xAC;")
+            lines.append("shl.b32 shifted, $9, 4; lop3.b32 mixed, $8, shifted, 0x0F0F0F0F, 0xE4;")
         else:
-            lines.append("shr.u32 shifted, $8, 4; lop3.b32 mixed, shifted, $9, 0x0F0F0F0F, 0xAC;")
+            lines.append("shr.u32 shifted, $8, 4; lop3.b32 mixed, shifted, $9, 0x0F0F0F0F, 0xE4;")
         lines.append("and.b32 pick, mixed, 0x77777777; shl.b32 shifted, mixed, 4;")
         for half, selector in ((0, 0x5140), (1, 0x7362)):
             lines.append(f"prmt.b32 sign, shifted, mixed, {selector:#x};")

@@ -88,6 +88,11 @@ def select_kernel(
     tl.store(out_ptr + row * K + place, tl.full((32,), -1, tl.int64), mask=(place >= wanted) & (place < K))
 
 
+def warps(blocks: int) -> int:
+    """Warps that share a row of so many scores, 32 a thread where possible."""
+    return max(1, min(16, blocks // 1024))
+
+
 def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local: int) -> Tensor:
     """See `cpu.select_blocks`. Graph-safe: positions are read on the device.
 
@@ -114,9 +119,8 @@ def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local
     out = torch.empty((tokens, heads, k), dtype=torch.int64, device=scores.device)
     if tokens:
         n = max(64, triton.next_power_of_2(blocks))
-        warps = max(1, min(16, n // 1024))
         select_kernel[(tokens * heads,)](
             scores, positions, out, blocks, scores.stride(1),
-            HEADS=heads, K=k, INIT=init, LOCAL=local, N=n, GROUPS=min(n, 128 * warps), num_warps=warps,
+            HEADS=heads, K=k, INIT=init, LOCAL=local, N=n, GROUPS=min(n, 128 * warps(n)), num_warps=warps(n),
         )  # fmt: skip
     return out
