@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -143,7 +145,7 @@ def test_a_decode_step_can_be_captured_and_replayed_with_other_lengths():
     requests.q.copy_(requests.q.flip(0))
     graph.replay()
     scores = visible_only(
-        torch.cat([Requests.decode(_one(requests, r, starts)) for r in range(4)]),
+        torch.cat([_one(requests, r, starts).decode() for r in range(4)]),
         requests.positions,
     )
     want = topk_reference.select_blocks(scores.cpu(), requests.positions.cpu(), **rule)
@@ -152,10 +154,10 @@ def test_a_decode_step_can_be_captured_and_replayed_with_other_lengths():
 
 def _one(requests: Requests, r: int, starts: torch.Tensor) -> Requests:
     """Request r alone."""
-    one = object.__new__(Requests)
+    one = copy.copy(requests)
     tokens = slice(int(starts[r]), int(starts[r + 1]))
-    one.q, one.positions, one.lane = requests.q[tokens], requests.positions[tokens], requests.lane
-    one.counts, one.device = [tokens.stop - tokens.start], requests.device
+    one.q, one.positions = requests.q[tokens], requests.positions[tokens]
+    one.counts = [tokens.stop - tokens.start]
     one.starts = torch.tensor([0, one.counts[0]], device="cuda")
     one.tables = requests.tables[r : r + 1]
     return one

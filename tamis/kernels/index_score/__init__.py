@@ -7,6 +7,7 @@ device.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tamis.kernels import registry
@@ -19,19 +20,25 @@ __all__ = ["MAX_DECODE_ROWS", "block_scores", "decode_scores", "on_device", "pre
 MAX_DECODE_ROWS = 64
 
 
-def variant(q: Tensor, lane: Lane) -> str:
-    """What has to be computed, as the registry's entries name it: the lane's format and contract, what is unusual."""
-    name = lane.format if lane.format != "nvfp4" or lane.contract == "exact" else f"nvfp4 {lane.contract}"
-    if str(q.dtype) != "torch.bfloat16":
-        name += f" in {q.dtype}"
-    if q.shape[2] != 128:
-        name += f" of dim {q.shape[2]}"
-    return name if q.shape[1] <= MAX_DECODE_ROWS else f"{name} with {q.shape[1]} heads"
+def variant(format: str, contract: str, dtype: torch.dtype, heads: int, dim: int) -> str:
+    """What has to be computed, as the registry's entries name it: the format and contract of the keys, what is unusual.
+
+    Args:
+        format, contract: of the lane.
+        dtype, heads, dim: of the queries.
+    """
+    name = format if format != "nvfp4" or contract == "exact" else f"{format} {contract}"
+    if dtype != torch.bfloat16:
+        name += f" in {str(dtype).removeprefix('torch.')}"
+    if dim != 128:
+        name += f" of dim {dim}"
+    return name if heads <= MAX_DECODE_ROWS else f"{name} with {heads} heads"
 
 
 def on_device(q: Tensor, lane: Lane) -> bool:
     """Whether `decode_scores` and `prefill_scores` serve these queries ([T, heads, dim]) and keys."""
-    return registry.select("index_score", q.device.type, variant(q, lane)).name == "triton"
+    asked = variant(lane.format, lane.contract, q.dtype, q.shape[1], q.shape[2])
+    return registry.select("index_score", q.device.type, asked).name == "triton"
 
 
 def decode_scores(
