@@ -135,11 +135,11 @@ class Pool:
             )
 
 
-def decode_configs(rows: int, requests: int, blocks: int) -> Iterator[ScoreTiles]:
+def decode_configs(rows: int, requests: int, blocks: int, format: str) -> Iterator[ScoreTiles]:
     """Tiles that a sweep tries; the first is the one in use."""
-    used = score_kernel.decode_tiles(rows, requests, blocks)
+    used = score_kernel.decode_tiles(rows, requests, blocks, format)
     yield used
-    for chunk, warps, stages in ((4, 4, 3), (8, 4, 3), (16, 4, 3), (16, 4, 4), (32, 4, 3), (16, 8, 3)):
+    for chunk, warps, stages in ((4, 4, 6), (8, 4, 4), (8, 4, 6), (16, 4, 4), (32, 4, 6), (32, 4, 8)):
         yield ScoreTiles(used.rows, chunk, True, True, warps, stages)
 
 
@@ -147,8 +147,8 @@ def prefill_configs(rows: int, blocks: int) -> Iterator[ScoreTiles]:
     """See `decode_configs`."""
     yield score_kernel.prefill_tiles(rows, blocks)
     for tile, chunk, keys_first, warps, stages in (
-        (128, 64, False, 4, 3), (128, 32, False, 4, 2), (128, 64, True, 4, 2), (128, 64, False, 8, 2),
-        (256, 64, False, 8, 2), (64, 64, False, 4, 2),
+        (128, 64, False, 4, 2), (128, 32, False, 4, 4), (128, 64, True, 4, 4), (128, 64, False, 8, 4),
+        (256, 64, False, 8, 4), (64, 64, False, 4, 4),
     ):  # fmt: skip
         yield ScoreTiles(tile, chunk, keys_first, False, warps, stages)
 
@@ -197,7 +197,7 @@ def run_decode(
             for lane in pool.lanes
         ]
 
-    us, config = fastest(decode_configs(tokens * HEADS, requests, blocks), calls, sweep)
+    us, config = fastest(decode_configs(tokens * HEADS, requests, blocks, pool.lanes[0].format), calls, sweep)
     moved = requests * context * KEY_BYTES[keys]
     select = time_us([lambda: topk_kernel.select_blocks(out, positions, k=TOP_K, init=0, local=1)])
     theirs, with_topk = DECODE_SHAPES[shape]

@@ -64,7 +64,7 @@ def spilled_bytes(code, folder: Path) -> int:
 def test_decode_compiles_to_wgmma_without_spills(keys: str, rows: int, tmp_path: Path) -> None:
     from tamis.kernels.index_score.triton import decode_kernel, decode_tiles
 
-    t = decode_tiles(rows, 32, 1024)
+    t = decode_tiles(rows, 32, 1024, keys)
     codes, scales = KEYS[keys]
     arguments = {"q_ptr": "*bf16", "codes_ptr": codes, "scales_ptr": scales, "tables_ptr": "*i64", "starts_ptr": "*i64"}
     arguments |= {"positions_ptr": "*i64", "out_ptr": "*fp32", "first_token": "i32", "table_stride": "i32"}

@@ -330,8 +330,9 @@ def prefill_kernel(
 
 @dataclass(frozen=True)
 class ScoreTiles:
-    """How one launch is cut: `rows` (token, head) pairs against `chunk` blocks a program, `stages` blocks in flight.
+    """How one launch is cut: `rows` (token, head) pairs against `chunk` blocks a program.
 
+    A block's id is loaded before its keys, which takes two of `num_stages` for each block in flight: 4 is one, 6 two.
     `keys_first` makes keys the rows of the tensor core's instruction; `collect` writes a chunk's scores at once.
     """
 
@@ -343,16 +344,18 @@ class ScoreTiles:
     num_stages: int
 
 
-def decode_tiles(rows: int, requests: int, blocks: int) -> ScoreTiles:
+def decode_tiles(rows: int, requests: int, blocks: int, format: str) -> ScoreTiles:
     """For requests of at most `rows` (token, head) pairs and `blocks` blocks; scores do not depend on it."""
     # Short chunks where there would be too few programs to fill the card.
     chunk = 16 if requests * blocks >= 16 * 1024 else 8 if requests * blocks >= 4096 else 4
-    return ScoreTiles(max(16, triton.next_power_of_2(rows)), chunk, True, True, 4, 4)
+    # Two packed blocks in flight in each of three or four programs a processor cover the memory's latency.
+    stages = 4 if format == "bfloat16" else 6
+    return ScoreTiles(max(16, triton.next_power_of_2(rows)), chunk, True, True, 4, stages)
 
 
 def prefill_tiles(rows: int, blocks: int) -> ScoreTiles:
     """For one request's `rows` (token, head) pairs against `blocks` blocks; scores do not depend on it."""
-    return ScoreTiles(128, 64 if rows >= 8192 else 16, False, False, 4, 2)
+    return ScoreTiles(128, 64 if rows >= 8192 else 16, False, False, 4, 4)
 
 
 _DTYPES = {"nvfp4": torch.int32, "fp8": torch.int64, "bfloat16": torch.bfloat16}
@@ -410,7 +413,7 @@ def decode_scores(
     """
     heads = q.shape[1]
     requests, blocks = block_tables.shape
-    t = config or decode_tiles(max_tokens * heads, requests, blocks)
+    t = config or decode_tiles(max_tokens * heads, requests, blocks, lane.format)
     codes, scales, block_stride, form = _key_arguments(lane)
     decode_kernel[(triton.cdiv(blocks, t.chunk), requests)](
         q, codes, scales, block_tables, starts, positions, out,
