@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tamis.attention import device_selection
 from tamis.attention.dense import attend_dense
 from tamis.attention.plan import StepTables
 from tamis.cache.pool import RowPool
@@ -59,6 +60,7 @@ class StepAttention:
         self.selections: dict[int, Tensor] = {}
         self.keep_selections = keep_selections
         self.token_tables = tables.block_tables[tables.request_of_token]
+        self.request_starts = device_selection.request_starts(tables)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
@@ -96,6 +98,16 @@ class StepAttention:
     def _select(self, layer: int, index_q: Tensor) -> Tensor:
         """[T, num_kv_heads, topk_blocks] for all requests."""
         rule, lane = self.rule, self.pool.index_lane(layer)
+        if not rule.random and index_score.on_device(index_q, lane):
+            return device_selection.select(
+                index_q,
+                lane,
+                self.tables,
+                self.request_starts,
+                k=rule.topk_blocks,
+                init=rule.init_blocks,
+                local=rule.local_blocks,
+            )
         parts = []
         for row, segment in enumerate(self.tables.segments):
             tokens = slice(segment.start, segment.start + segment.length)

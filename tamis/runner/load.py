@@ -13,7 +13,7 @@ from tamis.cache.pool import RowPool
 from tamis.config import BLOCK_TOKENS, EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.errors import ConfigError
-from tamis.kernels import linear
+from tamis.kernels import index_score, linear, topk_blocks
 from tamis.kernels.packed_weight import Weight
 from tamis.kernels.registry import explain
 from tamis.layers.weight import held_weights
@@ -99,7 +99,19 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
             "pool": f"{plan.num_blocks - 1:,} blocks = {pool_tokens:,} tokens, "
             f"{pool_tokens / plan.max_model_len:.1f} full contexts ({plan.reason})",
             "context": f"{plan.max_model_len:,} tokens",
-            "kernels": _kernels(device.type, (kv_format, index_format), contract),
+            "kernels": _kernels(
+                device.type,
+                (kv_format, index_format),
+                {
+                    "nvfp4": contract,
+                    "index_score": index_score.variant(
+                        index_format, contract, dtype, model_config.index_num_heads, model_config.index_head_dim
+                    ),
+                    "topk_blocks": topk_blocks.variant(
+                        model_config.topk_blocks, -(-plan.max_model_len // BLOCK_TOKENS)
+                    ),
+                },
+            ),
             **({"selection": "random: for measuring only"} if random_selection else {}),
             "same tokens whatever the load": invariance,
         },
@@ -107,9 +119,9 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
     return ModelRunner(model, pool, kv_scales, random_selection=random_selection), info
 
 
-def _kernels(device: str, formats: tuple[str, str], contract: str) -> str:
+def _kernels(device: str, formats: tuple[str, str], variants: dict[str, str]) -> str:
     """Which implementations serve, with the ops of all but the most common one named, and why others do not."""
-    entries = explain(device, {"nvfp4": contract})
+    entries = explain(device, variants)
     if "nvfp4" not in formats:
         entries = [e for e in entries if e["op"] != "nvfp4"]
     by_name: dict[str, list[str]] = {}
