@@ -109,7 +109,8 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
 
 def _kernels(device: str, formats: tuple[str, str], contract: str) -> str:
     """Which implementations serve, with the ops of all but the most common one named, and why others do not."""
-    entries = explain(device, {"nvfp4": contract})
+    kv_format = f"nvfp4 {contract}" if formats[0] == "nvfp4" else formats[0]
+    entries = explain(device, {"nvfp4": contract, "sparse_attention": kv_format})
     if "nvfp4" not in formats:
         entries = [e for e in entries if e["op"] != "nvfp4"]
     by_name: dict[str, list[str]] = {}
