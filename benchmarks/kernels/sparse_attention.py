@@ -21,9 +21,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -206,32 +209,65 @@ def attempt(what: str, action: Callable[[], Any]) -> Any:
         return None
 
 
+def odd_sizes() -> list[Case]:
+    """Cases of every format, random and alike."""
+    return [
+        Case(format, contract, (2600, 129, 1, 5000), 9, group=group, kv_heads=4, slots=16, alike=group == 2)
+        for format, contract in LANES
+        for group in (16, 2)
+    ]
+
+
+def compile_share(share: int, shares: int, contracts: list[str], sweep: bool) -> None:
+    """Compiles every `shares`-th kernel into Triton's cache by running it on little."""
+    jobs: list[tuple[Case | str, Way]] = [(case, way) for case in odd_sizes() for way in WAYS]
+    for contract in contracts:
+        ways = {kernels.way(batch * tokens, KV_HEADS, tokens) for batch, tokens, _ in DECODE}
+        ways |= {*decode_ways(8, sweep), *prefill_ways(sweep)}
+        jobs += [(contract, way) for way in sorted(ways, key=str)]
+    for where, way in jobs[share::shares]:
+        if isinstance(where, str):
+            lanes = pool("nvfp4", where, 32)
+            call = decode_inputs(1, 8, 1 << 12, False, 0) | {"k_lane": lanes.k_lane, "v_lane": lanes.v_lane}
+            call["scale"] = SCALE
+        else:
+            call = inputs(replace(where, contexts=(300,), tokens=1), "cuda")
+        attempt(f"compile {where} {way}", partial(kernels.sparse_attention, **call, config=way))
+
+
+def compile_all(contracts: str, sweep: bool) -> None:
+    """Kernels take seconds each to compile, one after the other minutes."""
+    jobs = min(14, os.cpu_count() or 1)
+    command = [sys.executable, "-m", "benchmarks.kernels.sparse_attention", "--contracts", contracts]
+    command += ["--sweep"] if sweep else []
+    workers = [subprocess.Popen([*command, "--compile-share", f"{i}/{jobs}"]) for i in range(jobs)]
+    say(compiled=[worker.wait() for worker in workers])
+
+
 def check_odd_sizes() -> bool:
     """Every way and format against fp64 and against the first way's bits."""
     torch.use_deterministic_algorithms(True, warn_only=True)  # poisons what is handed out unwritten
     good = True
-    for format, contract in LANES:
-        for group, alike in ((16, False), (2, True)):
-            case = Case(format, contract, (2600, 129, 1, 5000), 9, group=group, kv_heads=4, slots=16, alike=alike)
-            arguments = inputs(case, "cuda")
-            want = reference.sparse_attention(**arguments)
-            first = None
-            for way in WAYS:
-                got = attempt(
-                    f"{format} {contract} {way}",
-                    partial(kernels.sparse_attention, **arguments, config=way),
-                )
-                if got is None:
-                    good = False
-                    continue
-                error = relative_error(got, want)
-                first = got if first is None else first
-                same = bool(torch.equal(got, first))
-                good &= error < BOUND and same
-                say(
-                    check=f"{format} {contract} group {group}", way=spelled(way), error=error, ok=error < BOUND,
-                    same_bits=same, different=float((got != first).float().mean()),
-                )  # fmt: skip
+    for case in odd_sizes():
+        arguments = inputs(case, "cuda")
+        want = reference.sparse_attention(**arguments)
+        first = None
+        for way in WAYS:
+            got = attempt(
+                f"{case.format} {case.contract} {case.group} {way}",
+                partial(kernels.sparse_attention, **arguments, config=way),
+            )
+            if got is None:
+                good = False
+                continue
+            error = relative_error(got, want)
+            first = got if first is None else first
+            same = bool(torch.equal(got, first))
+            good &= error < BOUND and same
+            say(
+                check=f"{case.format} {case.contract} group {case.group}", way=spelled(way), error=error,
+                ok=error < BOUND, same_bits=same, different=float((got != first).float().mean()),
+            )  # fmt: skip
     torch.use_deterministic_algorithms(False)
     return good
 
@@ -339,7 +375,13 @@ def main() -> None:
     parser.add_argument("--only", choices=("decode", "prefill"))
     parser.add_argument("--contracts", default="e4m3,exact")
     parser.add_argument("--out")
+    parser.add_argument("--compile-share", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    contracts = args.contracts.split(",")
+    if args.compile_share:
+        share, shares = map(int, args.compile_share.split("/"))
+        return compile_share(share, shares, contracts, args.sweep)
+    compile_all(args.contracts, args.sweep)
     good = attempt("checks", check_odd_sizes)
     limits = ceilings()
     card = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}"
@@ -349,7 +391,6 @@ def main() -> None:
         **{"read_TB/s": limits["read"] / 1e12, "bf16_TFLOP/s": limits["bf16"] / 1e12},
     )
     lines = []
-    contracts = args.contracts.split(",")
     if args.only != "prefill":
         lines += run_decode(limits, contracts, args.sweep)
     if args.only != "decode":
