@@ -92,7 +92,14 @@ class StepAttention:
         if self.keep_selections:
             self.selections[layer] = selection
         return sparse_attention.sparse_attention(
-            q, k_lane, v_lane, selection, self.token_tables, self.tables.positions, scale
+            q,
+            k_lane,
+            v_lane,
+            selection,
+            self.token_tables,
+            self.tables.positions,
+            scale,
+            neighbours=max(segment.length for segment in self.tables.segments),
         )
 
     def _select(self, layer: int, index_q: Tensor) -> Tensor:

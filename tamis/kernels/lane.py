@@ -28,6 +28,11 @@ class Lane:
     scales: Tensor | None = None
     contract: str = "exact"
 
+    @property
+    def variant(self) -> str:
+        """What the registry is asked for: the format, for nvfp4 with the contract."""
+        return f"nvfp4 {self.contract}" if self.format == "nvfp4" else self.format
+
     def read(self, *index: Tensor | int) -> Tensor:
         """Index the leading dims (blocks, heads) → fp32 [..., 128, dim], never a view of the pool."""
         codes = self.codes[index]

@@ -1,8 +1,8 @@
 """Which implementation serves an op, and why: capabilities are declared, selection explains itself.
 
 Each op has a slow `reference` beside it that serves no request, and one implementation in torch operations for any
-device. NVFP4 reading on a CPU has a native one; products with packed weights, index scores and selection on a GPU have
-one in Triton; a new kernel is one more entry.
+device. NVFP4 reading on a CPU has a native one; products with packed weights and sparse attention, from index scores
+to outputs, have one in Triton on a GPU; a new kernel is one more entry.
 """
 
 from __future__ import annotations
@@ -66,6 +66,15 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         variants=tuple(f"{routed}+{shared}" for routed in _FORMATS for shared in _FORMATS),
         missing=triton_device.missing,
         source="tamis/kernels/moe/triton.py",
+    ),
+    # Lane formats, nvfp4 by contract. Heads of 128 values, at most 16 to a KV head; other shapes are torch's.
+    Implementation(
+        "sparse_attention",
+        "triton",
+        devices=("cuda",),
+        variants=("bfloat16", "fp8", "nvfp4 exact", "nvfp4 e4m3"),
+        missing=triton_device.missing,
+        source="tamis/kernels/sparse_attention/triton.py",
     ),
     # bf16 queries of dim 128.
     Implementation(

@@ -104,6 +104,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
                 (kv_format, index_format),
                 {
                     "nvfp4": contract,
+                    "sparse_attention": f"nvfp4 {contract}" if kv_format == "nvfp4" else kv_format,
                     "index_score": index_score.variant(
                         index_format, contract, dtype, model_config.index_num_heads, model_config.index_head_dim
                     ),

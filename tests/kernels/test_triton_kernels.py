@@ -23,8 +23,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def errors() -> dict[str, dict[str, float]]:
     # The interpreter has to be asked for before triton is imported.
+    return interpreted("tests.kernels.packed_cases")
+
+
+def interpreted(module: str):
+    """The JSON that a module prints when Triton interprets its kernels."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.kernels.packed_cases"]
+    command = [sys.executable, "-m", module]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     return json.loads(done.stdout)
 
