@@ -47,6 +47,18 @@ def load() -> Extension:
     return Extension(module, "", module.build_info(), module.cpu_features())
 
 
+def module() -> Any:
+    """The extension.
+
+    Raises:
+        RuntimeError: there is none; says why.
+    """
+    extension = load()
+    if extension.module is None:
+        raise RuntimeError(extension.reason)
+    return extension.module
+
+
 def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto", contract: str = "exact") -> Tensor:
     """NVFP4 → fp32 on the CPU, `kernels.nvfp4.dequantize` under either contract to the bit, −0 included.
 
@@ -63,9 +75,7 @@ def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto", contract: st
         RuntimeError: there is no extension.
         ValueError: dtypes, shapes or layouts other than the above, a path this CPU lacks, another contract.
     """
-    extension = load()
-    if extension.module is None:
-        raise RuntimeError(extension.reason)
+    native = module()
     if codes.dtype != torch.uint8 or scales.dtype != torch.float8_e4m3fn:
         raise ValueError(f"codes are {codes.dtype} and scales {scales.dtype}, but must be uint8 and float8_e4m3fn")
     expected = (*codes.shape[:-1], codes.shape[-1] * 2 // GROUP) if codes.ndim else None
@@ -78,5 +88,5 @@ def nvfp4_unpack(codes: Tensor, scales: Tensor, path: str = "auto", contract: st
     out = torch.empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=torch.float32)
     # As flat numpy views: no copy, and numpy knows no float8.
     flat = codes.view(-1).numpy(), scales.view(torch.uint8).view(-1).numpy(), out.view(-1).numpy()
-    extension.module.nvfp4_unpack(*flat, path, contract)
+    native.nvfp4_unpack(*flat, path, contract)
     return out

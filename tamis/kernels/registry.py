@@ -49,6 +49,23 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         missing=lambda: cpu_extension.load().reason,
         source="csrc/cpu/nvfp4.cpp",
     ),
+    # fp32 throughout: what a CPU computes with by default.
+    Implementation(
+        "linear",
+        "native",
+        devices=("cpu",),
+        variants=("plain in torch.float32",),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/product.h",
+    ),
+    Implementation(
+        "moe",
+        "native",
+        devices=("cpu",),
+        variants=("plain+plain in torch.float32",),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/mixture.h",
+    ),
     # bf16 activations. A plain weight of `linear` is torch's.
     Implementation(
         "linear",

@@ -267,7 +267,12 @@ def _check_invariance(model: M3ForCausalLM, config: M3Config, device: torch.devi
     # Shapes by the dtype they are multiplied in: the router and attention are fp32 whatever the model is, and packed
     # ones are unpacked to the model's.
     dtype = model.embed_tokens.weight.dtype
-    shapes = {(m.shape[-2], m.shape[-1], m.dtype if isinstance(m, torch.Tensor) else dtype) for m in matrices}
+    dtypes = [m.dtype if isinstance(m, torch.Tensor) else dtype for m in matrices]
+    shapes = {
+        (m.shape[-2], m.shape[-1], d)
+        for m, d in zip(matrices, dtypes, strict=True)
+        if not (isinstance(m, torch.Tensor) and linear.is_native(d))
+    }
     shapes |= {(n, k, torch.float32) for n, k in ((128, config.head_dim), (config.head_dim, 128))}
     shapes.add((2048, config.index_head_dim, torch.float32))
 

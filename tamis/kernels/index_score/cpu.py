@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tamis.kernels.lane import Lane
-from tamis.kernels.linear import linear
+from tamis.kernels.linear.cpu import linear
 
 _CHUNK_BLOCKS = 16
 _TILE_ROWS = 2048

@@ -26,9 +26,14 @@ def moe(
     alpha: float,
     limit: float,
 ) -> Tensor:
-    """See `cpu.moe`; served on a GPU by the Triton kernels where the registry finds them."""
+    """See `cpu.moe`; served by the native or the Triton kernels where the registry finds them."""
     arguments = (x, expert_ids, weights, gate_up, down, shared_gate_up, shared_down)
-    if registry.select("moe", x.device.type, _variant(*arguments)).name == "triton":
+    name = registry.select("moe", x.device.type, _variant(*arguments)).name
+    if name == "native":
+        from tamis.kernels.moe import native
+
+        return native.moe(*arguments, scale=scale, alpha=alpha, limit=limit)  # type: ignore[arg-type]
+    if name == "triton":
         from tamis.kernels.moe import triton
 
         return triton.moe(*arguments, scale=scale, alpha=alpha, limit=limit)

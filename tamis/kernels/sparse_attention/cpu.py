@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tamis.kernels.block_partial import Merge, softmax_partial
 from tamis.kernels.lane import Lane
-from tamis.kernels.linear import ROW_TILE, linear
+from tamis.kernels.linear.cpu import ROW_TILE, linear
 
 _GATHER_PAIRS = 256
 _MAX_GATHER_TOKENS = 64
