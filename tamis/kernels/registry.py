@@ -1,8 +1,8 @@
 """Which implementation serves an op, and why: capabilities are declared, selection explains itself.
 
 Each op has a slow `reference` beside it that serves no request, and one implementation in torch operations for any
-device. NVFP4 reading and sparse attention on a CPU have a native one; products with packed weights and sparse attention, from index scores
-to outputs, have one in Triton on a GPU; a new kernel is one more entry.
+device. NVFP4 reading and sparse attention have a native one on a CPU; products with packed weights and sparse
+attention, from index scores to outputs, have one in Triton on a GPU; a new kernel is one more entry.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from tamis.kernels.row_insert import insert
 from tamis.kernels.row_insert import reference as insert_reference
 from tamis.kernels.sparse_attention import cpu as sparse_cpu
 from tamis.kernels.sparse_attention import reference as sparse_reference
-from tamis.kernels.sparse_attention import sparse_attention
 from tamis.kernels.topk_blocks import reference as topk_reference
 from tamis.kernels.topk_blocks import select_blocks
 

@@ -22,7 +22,7 @@ def sparse_attention(
     *,
     neighbours: int = 1,
 ) -> Tensor:
-    """See `cpu.sparse_attention`; served by the native kernel or by Triton's where the registry finds it and the shapes fit.
+    """See `cpu.sparse_attention`; served by the native kernel or Triton's where the registry finds it and shapes fit.
 
     Args:
         neighbours: how many consecutive tokens belong to one request at most: a hint for speed, no part of the result.
