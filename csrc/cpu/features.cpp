@@ -80,4 +80,5 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
 bool has_avx2() { return features().avx2; }
 bool has_avx2_fma() { return features().avx2 && features().fma; }
 
+
 }  // namespace tamis

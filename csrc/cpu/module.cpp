@@ -1,11 +1,13 @@
 // The Python face of the C++ kernels: checks, dispatch by CPU, no arithmetic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "nvfp4.h"
 #include "parallel.h"
 #include "product.h"
+#include "sparse_attention.h"
 
 namespace nb = nanobind;
 
@@ -41,6 +44,10 @@ nb::dict build_info() {
   info["compiler"] = compiler();
   info["cxx_standard"] = static_cast<long>(__cplusplus);
   info["paths"] = paths;
+  nb::dict attention_paths;
+  attention_paths["scalar"] = true;
+  attention_paths["avx2"] = TAMIS_WITH_AVX2 && tamis::has_avx2_fma();
+  info["attention_paths"] = attention_paths;
   return info;
 }
 
@@ -50,8 +57,7 @@ nb::dict cpu_features() {
   return features;
 }
 
-bool use_avx2(const std::string& path) {
-  const bool usable = TAMIS_WITH_AVX2 && tamis::has_avx2();
+bool use_avx2(const std::string& path, bool usable) {
   if (path == "auto") return usable;
   if (path == "scalar") return false;
   if (path != "avx2") throw std::invalid_argument("path is '" + path + "', but must be auto, scalar or avx2.");
@@ -67,7 +73,7 @@ void nvfp4_unpack(Flat<const std::uint8_t> codes, Flat<const std::uint8_t> scale
                                 std::to_string(groups) + " and " + std::to_string(out.shape(0)) +
                                 " elements, but must stand as 8 : 1 : 16.");
   }
-  [[maybe_unused]] const bool avx2 = use_avx2(path);
+  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2());
   if (contract != "exact" && contract != "e4m3") {
     throw std::invalid_argument("contract is '" + contract + "', but must be exact or e4m3.");
   }
@@ -86,7 +92,7 @@ using Address = std::uintptr_t;
 const float* floats(Address address) { return reinterpret_cast<const float*>(address); }
 
 tamis::Product product_of(const std::string& path) {
-  [[maybe_unused]] const bool avx2 = tamis::has_avx2_fma() && use_avx2(path);
+  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma());
 #if TAMIS_WITH_AVX2
   if (avx2) return tamis::product_avx2;
 #endif
@@ -136,6 +142,108 @@ void mixture(Address x, Address experts, Address weights, Address gate_up, Addre
   tamis::mixture(m, product, threads);
 }
 
+using Cache = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::device::cpu>;
+template <typename T, int N>
+using Dense = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+// [blocks, heads, 128, bytes], dense within a block of a head.
+void check_cache(const Cache& cache, std::size_t heads, std::size_t bytes, const char* name) {
+  const bool dense = cache.stride(3) == 1 && cache.stride(2) == static_cast<std::int64_t>(bytes);
+  if (cache.shape(1) != heads || cache.shape(2) != tamis::kAttentionBlock || cache.shape(3) != bytes || !dense) {
+    throw std::invalid_argument(std::string(name) + " are [" + std::to_string(cache.shape(0)) + ", " +
+                                std::to_string(cache.shape(1)) + ", " + std::to_string(cache.shape(2)) + ", " +
+                                std::to_string(cache.shape(3)) + "] bytes, but must be [blocks, " +
+                                std::to_string(heads) + ", 128, " + std::to_string(bytes) +
+                                "], dense within a block of a head.");
+  }
+}
+
+tamis::AttentionLane attention_lane(const Cache& codes, const std::optional<Cache>& scales, const std::string& format,
+                                    std::size_t heads, std::size_t dim, std::size_t& blocks) {
+  const bool exact = format == "nvfp4 exact", nvfp4 = exact || format == "nvfp4 e4m3";
+  tamis::AttentionLane lane = {};
+  std::size_t bytes = dim / 2;
+  if (format == "float32") {
+    lane.format = tamis::LaneFormat::kFloat32, bytes = 4 * dim;
+  } else if (format == "bfloat16") {
+    lane.format = tamis::LaneFormat::kBfloat16, bytes = 2 * dim;
+  } else if (format == "fp8") {
+    lane.format = tamis::LaneFormat::kFp8, bytes = dim;
+  } else if (nvfp4) {
+    lane.format = tamis::LaneFormat::kNvfp4;
+  } else {
+    throw std::invalid_argument("format is '" + format +
+                                "', but must be float32, bfloat16, fp8, nvfp4 exact or nvfp4 e4m3.");
+  }
+  if (nvfp4 != scales.has_value()) throw std::invalid_argument("nvfp4 lanes have scales and no others have.");
+  check_cache(codes, heads, bytes, "codes");
+  lane.codes = codes.data(), lane.block_stride = codes.stride(0), lane.head_stride = codes.stride(1);
+  blocks = codes.shape(0);
+  if (nvfp4) {
+    check_cache(*scales, heads, dim / tamis::kGroupValues, "scales");
+    if (scales->shape(0) < blocks) blocks = scales->shape(0);
+    lane.scales = scales->data();
+    lane.scale_block_stride = scales->stride(0), lane.scale_head_stride = scales->stride(1);
+    lane.table = tamis::nvfp4_table(exact ? tamis::Contract::kExact : tamis::Contract::kE4m3);
+  }
+  return lane;
+}
+
+void sparse_attention(Dense<const float, 3> query, Cache k_codes, std::optional<Cache> k_scales,
+                      const std::string& k_format, Cache v_codes, std::optional<Cache> v_scales,
+                      const std::string& v_format, Dense<const std::int64_t, 3> selection,
+                      nb::ndarray<const std::int64_t, nb::ndim<2>, nb::device::cpu> tables,
+                      Dense<const std::int64_t, 1> positions, float scale, Dense<float, 3> out, int threads,
+                      const std::string& path) {
+  tamis::AttentionCall call = {};
+  call.tokens = selection.shape(0), call.kv_heads = selection.shape(1), call.slots = selection.shape(2);
+  call.dim = query.shape(2);
+  const std::size_t heads = query.shape(1), width = tables.shape(1);
+  if (call.dim == 0 || call.dim % tamis::kGroupValues || call.dim > tamis::kMaxAttentionDim) {
+    throw std::invalid_argument("dim is " + std::to_string(call.dim) + ", but must be a multiple of 16, at most 256.");
+  }
+  if (call.kv_heads == 0 || heads == 0 || heads % call.kv_heads) {
+    throw std::invalid_argument(std::to_string(heads) + " query heads do not divide among " +
+                                std::to_string(call.kv_heads) + " KV heads.");
+  }
+  if (query.shape(0) != call.tokens || tables.shape(0) != call.tokens || positions.shape(0) != call.tokens ||
+      out.shape(0) != call.tokens || out.shape(1) != heads || out.shape(2) != call.dim) {
+    throw std::invalid_argument("q, block_tables, positions and out must have selection's " +
+                                std::to_string(call.tokens) + " tokens, and out q's shape.");
+  }
+  if (width > 1 && tables.stride(1) != 1) throw std::invalid_argument("block_tables must be dense within a token.");
+  call.group = heads / call.kv_heads;
+  std::size_t k_blocks = 0, v_blocks = 0;
+  call.keys = attention_lane(k_codes, k_scales, k_format, call.kv_heads, call.dim, k_blocks);
+  call.values = attention_lane(v_codes, v_scales, v_format, call.kv_heads, call.dim, v_blocks);
+  const std::int64_t pool = static_cast<std::int64_t>(k_blocks < v_blocks ? k_blocks : v_blocks);
+  call.query = query.data(), call.selection = selection.data(), call.positions = positions.data();
+  call.tables = tables.data(), call.table_stride = tables.stride(0);
+  call.scale = scale, call.out = out.data();
+  for (std::size_t i = 0; i < call.tokens * call.kv_heads * call.slots; ++i) {
+    const std::int64_t index = call.selection[i];
+    if (index < 0) continue;
+    const std::int64_t token = static_cast<std::int64_t>(i / (call.kv_heads * call.slots));
+    if (index >= static_cast<std::int64_t>(width) || index * 128 > call.positions[token]) {
+      throw std::invalid_argument("selection has block " + std::to_string(index) + " for token " +
+                                  std::to_string(token) + " at position " + std::to_string(call.positions[token]) +
+                                  " with a table of " + std::to_string(width) + " blocks.");
+    }
+    const std::int64_t block = call.tables[token * call.table_stride + index];
+    if (block < 0 || block >= pool) {
+      throw std::invalid_argument("block_tables[" + std::to_string(token) + ", " + std::to_string(index) + "] is " +
+                                  std::to_string(block) + ", but the pool has " + std::to_string(pool) + " blocks.");
+    }
+  }
+  const tamis::AttentionLoops* loops = &tamis::kAttentionScalar;
+  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma());
+#if TAMIS_WITH_AVX2
+  if (avx2) loops = &tamis::kAttentionAvx2;
+#endif
+  nb::gil_scoped_release release;
+  tamis::sparse_attention(*loops, call, threads);
+}
+
 }  // namespace
 
 NB_MODULE(_cpu, m) {
@@ -146,4 +254,9 @@ NB_MODULE(_cpu, m) {
         nb::arg("out").noconvert(), nb::arg("path") = "auto", nb::arg("contract") = "exact");
   m.def("linear", &linear);
   m.def("mixture", &mixture);
+  m.def("sparse_attention", &sparse_attention, nb::arg("query").noconvert(), nb::arg("k_codes").noconvert(),
+        nb::arg("k_scales").noconvert().none(), nb::arg("k_format"), nb::arg("v_codes").noconvert(),
+        nb::arg("v_scales").noconvert().none(), nb::arg("v_format"), nb::arg("selection").noconvert(),
+        nb::arg("block_tables").noconvert(), nb::arg("positions").noconvert(), nb::arg("scale"),
+        nb::arg("out").noconvert(), nb::arg("threads"), nb::arg("path") = "auto");
 }

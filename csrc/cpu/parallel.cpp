@@ -1,120 +1,115 @@
 #include "parallel.h"
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
-#if defined(__unix__) || defined(__APPLE__)
+#if !defined(_WIN32)
 #include <pthread.h>
 #endif
 
 namespace tamis {
 namespace {
 
-// Decode steps make many short calls in a row: a helper looks for the next one this often before it sleeps.
-constexpr int kSpins = 2000;
-
-inline void pause() {
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-  __builtin_ia32_pause();
-#endif
-}
-
 struct Job {
-  const std::function<void(std::size_t)>* body = nullptr;
-  std::size_t tasks = 0;
+  std::size_t tasks;
+  const std::function<void(std::size_t)>& body;
   std::atomic<std::size_t> next{0};
-  std::atomic<int> seats{0};    // helpers that may still join
-  std::atomic<int> working{0};  // helpers that joined and have not left
   std::mutex mutex;
   std::exception_ptr error;
 
-  void run() {
-    try {
-      for (std::size_t i; (i = next.fetch_add(1)) < tasks;) (*body)(i);
-    } catch (...) {
-      next.store(tasks);  // nobody takes another
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (!error) error = std::current_exception();
+  void work() {
+    for (std::size_t task; (task = next.fetch_add(1)) < tasks;) {
+      try {
+        body(task);
+      } catch (...) {
+        next.store(tasks);
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!error) error = std::current_exception();
+      }
     }
   }
 };
 
 class Pool {
  public:
-  void run(std::size_t tasks, int helpers, const std::function<void(std::size_t)>& body) {
-    const std::lock_guard<std::mutex> one_at_a_time(callers_);
-    while (threads_ < helpers) start();
-    Job job;
-    job.body = &body;
-    job.tasks = tasks;
-    job.seats.store(helpers);
+  bool take() { return !busy_.exchange(true); }
+  void leave() { busy_.store(false); }
+
+  void run(Job& job, int helpers) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      try {
+        for (; workers_ < helpers; ++workers_) std::thread([this] { serve(); }).detach();
+      } catch (const std::system_error&) {  // no more threads to have: go on with those there are
+      }
       job_ = &job;
-      turn_.fetch_add(1);
+      seats_ = helpers;
     }
     wake_.notify_all();
-    job.run();
-    {
-      // From here on nobody joins; those who did hold a reference until they leave.
-      const std::lock_guard<std::mutex> lock(mutex_);
-      job_ = nullptr;
-    }
-    while (job.working.load() > 0) pause();
-    if (job.error) std::rethrow_exception(job.error);
+    job.work();
+    std::unique_lock<std::mutex> lock(mutex_);
+    seats_ = 0;  // a helper that wakes from here on is late and must not touch the job
+    done_.wait(lock, [this] { return active_ == 0; });
+    job_ = nullptr;
   }
 
  private:
-  void start() {
-    std::thread([this] { serve(); }).detach();
-    ++threads_;
-  }
-
   void serve() {
-    std::size_t seen = 0;
+    std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      for (int spin = 0; spin < kSpins && turn_.load() == seen; ++spin) pause();
-      Job* job;
-      {
-        std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return turn_.load() != seen; });
-        seen = turn_.load();
-        job = job_;
-        if (job == nullptr || job->seats.fetch_sub(1) <= 0) continue;
-        job->working.fetch_add(1);
-      }
-      job->run();
-      job->working.fetch_sub(1);
+      wake_.wait(lock, [this] { return seats_ > 0; });
+      --seats_;
+      ++active_;
+      Job* job = job_;
+      lock.unlock();
+      job->work();
+      lock.lock();
+      if (--active_ == 0) done_.notify_one();
     }
   }
 
-  std::mutex callers_, mutex_;
-  std::condition_variable wake_;
-  std::atomic<std::size_t> turn_{0};
+  std::atomic<bool> busy_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
   Job* job_ = nullptr;
-  int threads_ = 0;
+  int seats_ = 0, active_ = 0, workers_ = 0;
 };
 
-// Never destroyed: its threads may outlive static objects. A child of fork has none of them and starts afresh.
-Pool* pool = new Pool;
+// Never destroyed: its detached threads sleep on it until the process ends, whatever the order of destructors.
+std::atomic<Pool*> current_pool{nullptr};
 
-#if defined(__unix__) || defined(__APPLE__)
-[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
+Pool& pool() {
+  static const bool once = [] {
+    current_pool.store(new Pool);
+#if !defined(_WIN32)
+    // A forked child has none of the threads, and may have copied a locked mutex: it starts anew.
+    pthread_atfork(nullptr, nullptr, [] { current_pool.store(new Pool); });
 #endif
+    return true;
+  }();
+  (void)once;
+  return *current_pool.load();
+}
 
 }  // namespace
 
 void parallel_for(std::size_t tasks, int threads, const std::function<void(std::size_t)>& body) {
-  const int helpers = static_cast<int>(std::min<std::size_t>(tasks, static_cast<std::size_t>(std::max(threads, 1)))) - 1;
-  if (helpers <= 0) {
-    for (std::size_t i = 0; i < tasks; ++i) body(i);
+  if (tasks == 0) return;
+  const std::size_t wanted = threads < 1 ? 1 : static_cast<std::size_t>(threads);
+  const int helpers = static_cast<int>((wanted < tasks ? wanted : tasks) - 1);
+  Pool& shared = pool();
+  if (helpers == 0 || !shared.take()) {
+    for (std::size_t task = 0; task < tasks; ++task) body(task);
     return;
   }
-  pool->run(tasks, helpers, body);
+  Job job{tasks, body, {}, {}, {}};
+  shared.run(job, helpers);
+  shared.leave();
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 }  // namespace tamis

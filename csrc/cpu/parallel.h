@@ -1,4 +1,4 @@
-// Threads that kernels share.
+// Tasks over a persistent pool of threads.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,9 @@
 
 namespace tamis {
 
-// Run body(0) ... body(tasks - 1) on up to `threads` threads, the caller among them, and return when all are done. Tasks
-// are handed out one by one, in order. An exception of a body is thrown here once the others have ended. A body must
-// not call parallel_for itself.
-//
-// The threads are started when they are first asked for and then wait; a process that was forked starts its own.
+// Run body(0) … body(tasks − 1), each once, on the caller and at most threads − 1 pool threads; return when all are
+// done. Tasks are claimed one by one, in no fixed order. The first exception stops the claiming and is thrown here.
+// A call from inside a body, or while another thread's call holds the pool, runs on its caller alone.
 void parallel_for(std::size_t tasks, int threads, const std::function<void(std::size_t)>& body);
 
 // Threads that are worth waking for so many multiply-adds: a share under a tenth of a millisecond is done before a thread

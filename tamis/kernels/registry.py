@@ -1,8 +1,8 @@
 """Which implementation serves an op, and why: capabilities are declared, selection explains itself.
 
 Each op has a slow `reference` beside it that serves no request, and one implementation in torch operations for any
-device. On a CPU NVFP4 reading, fp32 products and the mixture have a native one; on a GPU products with packed weights
-and sparse attention, from index scores to outputs, have one in Triton. A new kernel is one more entry.
+device. On a CPU NVFP4 reading, fp32 products, the mixture and sparse attention have a native one; on a GPU products with
+packed weights and sparse attention, from index scores to outputs, have one in Triton. A new kernel is one more entry.
 """
 
 from __future__ import annotations
@@ -92,6 +92,15 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         variants=("bfloat16", "fp8", "nvfp4 exact", "nvfp4 e4m3"),
         missing=triton_device.missing,
         source="tamis/kernels/sparse_attention/triton.py",
+    ),
+    # Lane formats, nvfp4 by contract. Dims that are multiples of 16 up to 256; other shapes are torch's.
+    Implementation(
+        "sparse_attention",
+        "native",
+        devices=("cpu",),
+        variants=("float32", "bfloat16", "fp8", "nvfp4 exact", "nvfp4 e4m3"),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/sparse_attention.cpp",
     ),
     # bf16 queries of dim 128.
     Implementation(

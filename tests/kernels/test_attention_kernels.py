@@ -15,7 +15,6 @@ from tamis.kernels.row_insert import insert
 from tamis.kernels.row_insert import reference as insert_reference
 from tamis.kernels.sparse_attention import cpu as sparse_cpu
 from tamis.kernels.sparse_attention import reference as sparse_reference
-from tamis.kernels.sparse_attention import sparse_attention
 from tamis.kernels.topk_blocks import reference as topk_reference
 from tamis.kernels.topk_blocks import select_blocks
 
@@ -136,7 +135,7 @@ def test_sparse_attention_matches_reference(format, contract, context, queries, 
     q = torch.randn(len(positions), 2 * group, 32, generator=generator)
     selection = random_selection(positions, 2, 3, generator)
     args = (q, k_lane, v_lane, selection, table.expand(len(positions), -1), positions, 0.2)
-    close(sparse_attention(*args), sparse_reference.sparse_attention(*args))
+    close(sparse_cpu.sparse_attention(*args), sparse_reference.sparse_attention(*args))
 
 
 @pytest.mark.parametrize("group", [1, 4, 16])
@@ -147,9 +146,9 @@ def test_both_ways_and_the_dense_kernel_give_the_same_bits(group, monkeypatch):
     q = torch.randn(len(positions), 2 * group, 64, generator=generator)
     selection = random_selection(positions, 2, 8, generator)  # all 8 blocks
     args = (q, k_lane, v_lane, selection, table.expand(len(positions), -1), positions, 0.125)
-    outer = sparse_attention(*args)
+    outer = sparse_cpu.sparse_attention(*args)
     monkeypatch.setattr(sparse_cpu, "_MAX_GATHER_TOKENS", 1 << 30)
-    assert torch.equal(outer, sparse_attention(*args))
+    assert torch.equal(outer, sparse_cpu.sparse_attention(*args))
     assert torch.equal(outer, dense_attention(q, k_lane, v_lane, table, positions, 0.125))
 
 
@@ -166,5 +165,5 @@ def test_attention_in_tiles_leaves_the_pool_alone(format, monkeypatch):
     monkeypatch.setattr(sparse_cpu, "_TILE_VALUES", 4 * 3 * 32 * 37)
     assert torch.equal(dense_attention(q, k_lane, v_lane, table, positions, 0.2), whole)
     tables = table.expand(context, -1)
-    assert torch.equal(sparse_attention(q, k_lane, v_lane, selection, tables, positions, 0.2), whole)
+    assert torch.equal(sparse_cpu.sparse_attention(q, k_lane, v_lane, selection, tables, positions, 0.2), whole)
     assert torch.equal(v_lane.codes.contiguous().view(torch.uint8), before)

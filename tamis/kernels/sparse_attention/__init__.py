@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tamis.kernels import registry
 from tamis.kernels.lane import Lane
-from tamis.kernels.sparse_attention import cpu
+from tamis.kernels.sparse_attention import cpu, native
 
 __all__ = ["sparse_attention"]
 
@@ -22,7 +22,7 @@ def sparse_attention(
     *,
     neighbours: int = 1,
 ) -> Tensor:
-    """See `cpu.sparse_attention`; served by the Triton kernels where the registry finds them and the shapes fit.
+    """See `cpu.sparse_attention`; served by the native kernel or Triton's where the registry finds it and shapes fit.
 
     Args:
         neighbours: how many consecutive tokens belong to one request at most: a hint for speed, no part of the result.
@@ -30,7 +30,10 @@ def sparse_attention(
     Returns:
         [T, Hq, D] fp32; from the Triton kernels in q's dtype.
     """
-    if registry.select("sparse_attention", q.device.type, k_lane.variant).name == "triton":
+    name = registry.select("sparse_attention", q.device.type, k_lane.variant).name
+    if name == "native" and native.fits(q.shape[-1]):
+        return native.sparse_attention(q, k_lane, v_lane, selection, block_tables, positions, scale)
+    if name == "triton":
         from tamis.kernels.sparse_attention import triton
 
         if not triton.refusal(q, k_lane, v_lane, selection):
