@@ -13,5 +13,6 @@ namespace tamis {
 std::vector<std::pair<std::string, bool>> cpu_features();
 
 bool has_avx2();
+bool has_avx2_fma_f16c();
 
 }  // namespace tamis

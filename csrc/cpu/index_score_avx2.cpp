@@ -1,0 +1,195 @@
+#include <immintrin.h>
+
+#include "index_score.h"
+
+namespace tamis {
+namespace {
+
+constexpr std::size_t kLanes = 8;
+
+// Eight values of one key, dims d to d + 7 (d a multiple of 8).
+template <KeyFormat format>
+inline __m256 load8(const KeyBlock& block, std::size_t key, std::size_t d);
+
+template <>
+inline __m256 load8<KeyFormat::kFloat32>(const KeyBlock& block, std::size_t key, std::size_t d) {
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(block.codes + (key * block.dim + d) * 4));
+}
+
+template <>
+inline __m256 load8<KeyFormat::kBfloat16>(const KeyBlock& block, std::size_t key, std::size_t d) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.codes + (key * block.dim + d) * 2));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+// E4M3 is a half with a 4-bit exponent whose bias is smaller by 8: shifted into a half and scaled by 2^8 it is exact,
+// subnormals too, whatever the thread's denormal mode. Only 0x7F and 0xFF (NaN) read as 480.
+template <>
+inline __m256 load8<KeyFormat::kFp8>(const KeyBlock& block, std::size_t key, std::size_t d) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.codes + key * block.dim + d));
+  const __m128i wide = _mm_cvtepu8_epi16(bytes);
+  const __m128i magnitude = _mm_and_si128(wide, _mm_set1_epi16(0x7F));
+  const __m128i sign = _mm_slli_epi16(_mm_xor_si128(wide, magnitude), 8);
+  const __m128i half = _mm_or_si128(_mm_slli_epi16(magnitude, 7), sign);
+  const __m256 nan = _mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7F))));
+  return _mm256_or_ps(_mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f)), nan);
+}
+
+// The permute looks up by the low three bits of each code, bit 3 turns the sign.
+inline __m256 load8_nvfp4(const KeyBlock& block, std::size_t key, std::size_t d) {
+  const std::size_t at = key * block.dim + d;
+  const __m256 magnitudes = _mm256_loadu_ps(block.table + std::size_t{block.scales[at / 16]} * 8);
+  int word;
+  __builtin_memcpy(&word, block.codes + at / 2, 4);
+  const __m256i codes =
+      _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+  const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(codes, 28), _mm256_set1_epi32(INT32_MIN));
+  return _mm256_xor_ps(_mm256_permutevar8x32_ps(magnitudes, codes), _mm256_castsi256_ps(sign));
+}
+
+template <>
+inline __m256 load8<KeyFormat::kNvfp4Exact>(const KeyBlock& block, std::size_t key, std::size_t d) {
+  return load8_nvfp4(block, key, d);
+}
+
+template <>
+inline __m256 load8<KeyFormat::kNvfp4E4m3>(const KeyBlock& block, std::size_t key, std::size_t d) {
+  return load8_nvfp4(block, key, d);
+}
+
+inline void transpose8(__m256 (&r)[8]) {
+  __m256 t[8];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  __m256 u[8];
+  for (int i = 0; i < 8; i += 4) {
+    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+    r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+  }
+}
+
+template <KeyFormat format>
+void unpack_format(const KeyBlock& block, std::size_t keys, float* panels) {
+  const std::size_t whole = (keys + kPanelKeys - 1) / kPanelKeys * kPanelKeys;
+  for (std::size_t first = 0; first < whole; first += kLanes) {
+    float* column = panels + first / kPanelKeys * block.dim * kPanelKeys + first % kPanelKeys;
+    for (std::size_t d = 0; d < block.dim; d += kLanes) {
+      __m256 rows[8];
+      for (std::size_t i = 0; i < 8; ++i) rows[i] = load8<format>(block, first + i, d);
+      transpose8(rows);
+      for (std::size_t i = 0; i < 8; ++i) _mm256_store_ps(column + (d + i) * kPanelKeys, rows[i]);
+    }
+  }
+}
+
+void unpack(const KeyBlock& block, std::size_t keys, float* panels) {
+  switch (block.format) {
+    case KeyFormat::kFloat32: return unpack_format<KeyFormat::kFloat32>(block, keys, panels);
+    case KeyFormat::kBfloat16: return unpack_format<KeyFormat::kBfloat16>(block, keys, panels);
+    case KeyFormat::kFp8: return unpack_format<KeyFormat::kFp8>(block, keys, panels);
+    case KeyFormat::kNvfp4Exact: return unpack_format<KeyFormat::kNvfp4Exact>(block, keys, panels);
+    case KeyFormat::kNvfp4E4m3: return unpack_format<KeyFormat::kNvfp4E4m3>(block, keys, panels);
+  }
+}
+
+// What a row has seen so far, by lanes: the largest dot, and all ones where a dot was NaN (which a maximum forgets).
+struct Best {
+  __m256 largest, nan;
+};
+
+inline void take(Best& best, __m256 dots) {
+  best.nan = _mm256_or_ps(best.nan, _mm256_cmp_ps(dots, dots, _CMP_UNORD_Q));
+  best.largest = _mm256_max_ps(best.largest, dots);
+}
+
+inline float reduce(const Best& best) {
+  if (_mm256_movemask_ps(best.nan)) return __builtin_nanf("");
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(best.largest), _mm256_extractf128_ps(best.largest, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+// Dots of `rows` query rows with `panels` panels from `panel` on, in registers: rows · panels · 2 independent chains,
+// of which the CPU needs about 8 to hide the latency of one. Lanes from a row's visible[i] − first on do not count.
+template <int rows, int panels, bool masked>
+inline void score_panels(const float* panel, const float* query, std::size_t dim, const std::int32_t* visible,
+                         std::int32_t first, Best* best) {
+  constexpr int vectors = panels * 2;
+  __m256 dots[rows][vectors];
+  for (int i = 0; i < rows; ++i) {
+    for (int v = 0; v < vectors; ++v) dots[i][v] = _mm256_setzero_ps();
+  }
+  for (std::size_t d = 0; d < dim; ++d) {
+    __m256 keys[vectors];
+    for (int v = 0; v < vectors; ++v) {
+      keys[v] = _mm256_load_ps(panel + (static_cast<std::size_t>(v / 2) * dim + d) * kPanelKeys + v % 2 * kLanes);
+    }
+    for (int i = 0; i < rows; ++i) {
+      const __m256 value = _mm256_broadcast_ss(query + static_cast<std::size_t>(i) * dim + d);
+      for (int v = 0; v < vectors; ++v) dots[i][v] = _mm256_fmadd_ps(value, keys[v], dots[i][v]);
+    }
+  }
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  for (int i = 0; i < rows; ++i) {
+    for (int v = 0; v < vectors; ++v) {
+      if (masked) {
+        const __m256i left = _mm256_set1_epi32(visible[i] - first - v * static_cast<int>(kLanes));
+        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(left, lane));
+        dots[i][v] = _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), dots[i][v], seen);
+      }
+      take(best[i], dots[i][v]);
+    }
+  }
+}
+
+template <int rows, int panels>
+void score_rows(const float* block, const float* query, std::size_t dim, const std::int32_t* visible, float* out,
+                std::size_t out_stride) {
+  std::int32_t least = visible[0], most = visible[0];
+  for (int i = 1; i < rows; ++i) {
+    least = visible[i] < least ? visible[i] : least;
+    most = visible[i] > most ? visible[i] : most;
+  }
+  Best best[rows];
+  for (int i = 0; i < rows; ++i) best[i] = {_mm256_set1_ps(-__builtin_inff()), _mm256_setzero_ps()};
+  constexpr std::int32_t width = panels * static_cast<std::int32_t>(kPanelKeys);
+  std::int32_t first = 0;
+  for (; first + width <= least; first += width) {
+    score_panels<rows, panels, false>(block + static_cast<std::size_t>(first) * dim, query, dim, visible, first, best);
+  }
+  // One panel at a time where lanes are masked: no panel past the last visible key was unpacked.
+  for (; first < most; first += static_cast<std::int32_t>(kPanelKeys)) {
+    score_panels<rows, 1, true>(block + static_cast<std::size_t>(first) * dim, query, dim, visible, first, best);
+  }
+  for (int i = 0; i < rows; ++i) out[static_cast<std::size_t>(i) * out_stride] = reduce(best[i]);
+}
+
+void score(const float* panels, const float* query, const std::int32_t* visible, std::size_t rows, std::size_t dim,
+           float* out, std::size_t out_stride) {
+  constexpr std::size_t step = 6;
+  for (; rows >= step; rows -= step, query += step * dim, visible += step, out += step * out_stride) {
+    score_rows<6, 1>(panels, query, dim, visible, out, out_stride);
+  }
+  switch (rows) {
+    case 1: return score_rows<1, 4>(panels, query, dim, visible, out, out_stride);
+    case 2: return score_rows<2, 2>(panels, query, dim, visible, out, out_stride);
+    case 3: return score_rows<3, 2>(panels, query, dim, visible, out, out_stride);
+    case 4: return score_rows<4, 1>(panels, query, dim, visible, out, out_stride);
+    case 5: return score_rows<5, 1>(panels, query, dim, visible, out, out_stride);
+    default: return;
+  }
+}
+
+}  // namespace
+
+const ScorePath kScoreAvx2 = {unpack, score};
+
+}  // namespace tamis
