@@ -227,8 +227,8 @@ def test_bad_selection_arguments_are_refused():
     scores, positions = torch.zeros(2, 1, 4), torch.zeros(2, dtype=torch.int64)
     for args, changed, says in [
         ((scores.double(), positions), {}, "float64"),
-        ((scores[0], positions), {}, "must be"),
-        ((scores, positions[:1]), {}, "must be"),
+        ((scores[0], positions), {}, "not .T, heads, n."),
+        ((scores, positions[:1]), {}, "not .T, heads, n."),
         ((scores, positions), {"k": -1}, "k is -1"),
         ((scores, positions), {"init": -1}, "init"),
     ]:

@@ -1,8 +1,8 @@
 """Block scores of the index branch: `score[t, h, b] = max over visible j in block b of q[t, h] · k[j]`, fp32.
 
-`block_scores` serves one request anywhere, on a CPU by the native kernel where the registry finds it. Where `on_device` says so, a step is served by `decode_scores` (many
-requests with few tokens each in one launch) and `prefill_scores` (one request with many), which leave lengths on the
-device.
+`block_scores` serves one request anywhere, on a CPU by the native kernel where the registry finds it. Where `on_device`
+says so, a step is served by `decode_scores` (many requests with few tokens each in one launch) and `prefill_scores`
+(one request with many), which leave lengths on the device.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local
         raise RuntimeError(extension.reason)
     if scores.ndim != 3 or positions.shape != scores.shape[:1]:
         raise ValueError(
-            f"scores are {tuple(scores.shape)} and positions {tuple(positions.shape)}, but must be [T, heads, n] and [T]"
+            f"scores are {tuple(scores.shape)} and positions {tuple(positions.shape)}, not [T, heads, n] and [T]"
         )
     if scores.dtype != torch.float32 or scores.device.type != "cpu" or k < 0:
         raise ValueError(f"scores are {scores.dtype} on {scores.device} and k is {k}, but must be float32, cpu and ≥ 0")
