@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <vector>
 
 #include "nvfp4.h"
 #include "parallel.h"
@@ -14,9 +12,6 @@
 namespace tamis {
 namespace {
 
-// Rows of a tile: unpacking costs about as much as scoring 12 rows, and 192 rows of 128 dims (96 KiB) leave room for
-// a block's panels in the second cache.
-constexpr std::size_t kTileRows = 192;
 // Blocks of a task: enough work to outweigh claiming it, few enough that a decode step of 8K tokens fills 8 threads.
 constexpr std::size_t kTaskBlocks = 8;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
@@ -77,41 +72,34 @@ void unpack_key(const KeyBlock& block, std::size_t key, float* values) {
   }
 }
 
-void unpack_scalar(const KeyBlock& block, std::size_t keys, float* panels) {
-  float values[kMaxIndexDim];
-  const std::size_t whole_panels = (keys + kPanelKeys - 1) / kPanelKeys;
-  for (std::size_t key = 0; key < whole_panels * kPanelKeys; ++key) {
-    unpack_key(block, key, values);
-    float* column = panels + key / kPanelKeys * block.dim * kPanelKeys + key % kPanelKeys;
-    for (std::size_t d = 0; d < block.dim; ++d) column[d * kPanelKeys] = values[d];
-  }
-}
-
-void score_scalar(const float* panels, const float* query, const std::int32_t* visible, std::size_t rows,
-                  std::size_t dim, float* out, std::size_t out_stride) {
-  for (std::size_t row = 0; row < rows; ++row) {
-    const std::size_t keys = static_cast<std::size_t>(visible[row]);
-    const float* values = query + row * dim;
-    float best = kMinusInfinity;
-    for (std::size_t first = 0; first < keys; first += kPanelKeys) {
-      const float* panel = panels + first * dim;
-      float dots[kPanelKeys] = {};
-      for (std::size_t d = 0; d < dim; ++d) {
-        for (std::size_t j = 0; j < kPanelKeys; ++j) dots[j] += values[d] * panel[d * kPanelKeys + j];
-      }
-      for (std::size_t j = 0; j < std::min(kPanelKeys, keys - first); ++j) {
-        if (!(dots[j] <= best)) best = std::isnan(best) ? best : dots[j];  // the first NaN stays
-      }
-    }
-    out[row * out_stride] = best;
-  }
-}
-
 }  // namespace
 
-const ScorePath kScoreScalar = {unpack_scalar, score_scalar};
+void score_block_scalar(const KeyBlock& block, const QueryTile& tile, float* panel) {
+  const std::size_t dim = block.dim;
+  float best[kTileRows];
+  std::fill(best, best + tile.rows, kMinusInfinity);
+  for (std::int32_t first = 0; first < tile.most_visible; first += static_cast<std::int32_t>(kPanelKeys)) {
+    float values[kMaxIndexDim];
+    for (std::size_t key = 0; key < kPanelKeys; ++key) {
+      unpack_key(block, static_cast<std::size_t>(first) + key, values);
+      for (std::size_t d = 0; d < dim; ++d) panel[d * kPanelKeys + key] = values[d];
+    }
+    for (std::size_t row = 0; row < tile.rows; ++row) {
+      const float* query = tile.query + row * dim;
+      float dots[kPanelKeys] = {};
+      for (std::size_t d = 0; d < dim; ++d) {
+        for (std::size_t j = 0; j < kPanelKeys; ++j) dots[j] += query[d] * panel[d * kPanelKeys + j];
+      }
+      const std::int32_t seen = std::min(tile.visible[row] - first, static_cast<std::int32_t>(kPanelKeys));
+      for (std::int32_t j = 0; j < seen; ++j) {
+        if (!(dots[j] <= best[row]) && !std::isnan(best[row])) best[row] = dots[j];  // the first NaN stays
+      }
+    }
+  }
+  for (std::size_t row = 0; row < tile.rows; ++row) tile.out[row * tile.out_stride] = best[row];
+}
 
-void index_scores(const ScorePath& path, const KeyLane& lane, const float* query, std::size_t rows, std::size_t heads,
+void index_scores(ScoreBlock score_block, const KeyLane& lane, const float* query, std::size_t rows, std::size_t heads,
                   const std::int64_t* positions, const std::int64_t* block_table, std::size_t num_blocks, float* out,
                   int threads) {
   const std::size_t dim = lane.dim;
@@ -123,13 +111,7 @@ void index_scores(const ScorePath& path, const KeyLane& lane, const float* query
     const std::size_t first_row = task / runs * kTileRows, tile_rows = std::min(kTileRows, rows - first_row);
     const std::size_t first_block = task % runs * kTaskBlocks;
     const std::size_t last_block = std::min(first_block + kTaskBlocks, num_blocks);
-    // Aligned to a cache line; kept by the thread, as a fresh 64 KiB would be cold.
-    thread_local std::vector<float> scratch;
-    scratch.resize(kBlockTokens * kMaxIndexDim + 16);
-    void* start = scratch.data();
-    std::size_t space = scratch.size() * sizeof(float);
-    float* panels = static_cast<float*>(std::align(64, kBlockTokens * dim * sizeof(float), start, space));
-
+    alignas(64) float scratch[2 * kPanelKeys * kMaxIndexDim];
     for (std::size_t block = first_block; block < last_block; ++block) {
       std::int32_t visible[kTileRows];
       std::int32_t most = 0;
@@ -146,9 +128,8 @@ void index_scores(const ScorePath& path, const KeyLane& lane, const float* query
       }
       const std::size_t id = static_cast<std::size_t>(block_table[block]);
       const std::uint8_t* scales = lane.scales ? lane.scales + id * lane.scales_stride : nullptr;
-      path.unpack({lane.format, dim, lane.codes + id * lane.codes_stride, scales, table},
-                  static_cast<std::size_t>(most), panels);
-      path.score(panels, query + first_row * dim, visible, tile_rows, dim, scores, num_blocks);
+      score_block({lane.format, dim, lane.codes + id * lane.codes_stride, scales, table},
+                  {query + first_row * dim, visible, tile_rows, most, scores, num_blocks}, scratch);
     }
   });
 }

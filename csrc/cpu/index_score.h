@@ -4,9 +4,9 @@
 // A dot is one chain of multiply-adds over ascending dims from 0, whatever tile, register block or thread computes it,
 // and a maximum is exact: a score's bits depend on its query, its block and the path (scalar or AVX2) alone.
 //
-// A block's keys are unpacked once for a tile of rows, into scratch that one core keeps in its cache: 8 panels of 16
-// keys, [panel][dim][16], so that a vector holds keys and a query value is broadcast. Bytes read: the block's codes and
-// scales once a tile of kTileRows rows; FLOPs: 2 · rows · 128 · dim a block.
+// A block's keys are unpacked once for a tile of rows, two panels of 16 keys at a time ([panel][dim][16], 16 KiB for
+// 128 dims, so that they are still in the first cache when they are dotted); a vector holds keys, a query value is
+// broadcast. Bytes read: the block's codes and scales once a tile; FLOPs: 2 · rows · 128 · dim a block.
 #pragma once
 
 #include <cstddef>
@@ -40,21 +40,29 @@ struct KeyBlock {
   const float* table;
 };
 
-// A code path. `unpack` fills the panels that hold the first `keys` keys of a block (to the panel's end).
-// `score` writes one score for each row into out[row · out_stride]: row i, query + i · dim, sees the first visible[i]
-// keys (0 to 128); only unpacked panels are read.
-struct ScorePath {
-  void (*unpack)(const KeyBlock& block, std::size_t keys, float* panels);
-  void (*score)(const float* panels, const float* query, const std::int32_t* visible, std::size_t rows, std::size_t dim,
-                float* out, std::size_t out_stride);
+// Rows of a tile at most: unpacking costs about as much as scoring 12 rows.
+constexpr std::size_t kTileRows = 192;
+
+// Queries of a tile: row i is query + i · dim, sees the first visible[i] keys (0 to 128) of the block, and its score
+// goes to out[i · out_stride].
+struct QueryTile {
+  const float* query;
+  const std::int32_t* visible;
+  std::size_t rows;  // 1 to kTileRows
+  std::int32_t most_visible;
+  float* out;
+  std::size_t out_stride;
 };
 
-extern const ScorePath kScoreScalar;
-extern const ScorePath kScoreAvx2;  // AVX2, FMA and F16C
+// A code path: scores of one block. `scratch` holds two panels of block.dim, aligned to 64 bytes.
+using ScoreBlock = void (*)(const KeyBlock& block, const QueryTile& tile, float* scratch);
+
+void score_block_scalar(const KeyBlock& block, const QueryTile& tile, float* scratch);
+void score_block_avx2(const KeyBlock& block, const QueryTile& tile, float* scratch);  // AVX2, FMA and F16C
 
 // query [rows, dim]; positions [rows / heads]; block_table [num_blocks], ids that the caller has checked;
 // out [rows, num_blocks].
-void index_scores(const ScorePath& path, const KeyLane& lane, const float* query, std::size_t rows, std::size_t heads,
+void index_scores(ScoreBlock score_block, const KeyLane& lane, const float* query, std::size_t rows, std::size_t heads,
                   const std::int64_t* positions, const std::int64_t* block_table, std::size_t num_blocks, float* out,
                   int threads);
 

@@ -76,27 +76,26 @@ inline void transpose8(__m256 (&r)[8]) {
   }
 }
 
+// 16 keys from `first` on → panel [dim][16].
 template <KeyFormat format>
-void unpack_format(const KeyBlock& block, std::size_t keys, float* panels) {
-  const std::size_t whole = (keys + kPanelKeys - 1) / kPanelKeys * kPanelKeys;
-  for (std::size_t first = 0; first < whole; first += kLanes) {
-    float* column = panels + first / kPanelKeys * block.dim * kPanelKeys + first % kPanelKeys;
+void unpack_panel(const KeyBlock& block, std::size_t first, float* panel) {
+  for (std::size_t half = 0; half < kPanelKeys; half += kLanes) {
     for (std::size_t d = 0; d < block.dim; d += kLanes) {
       __m256 rows[8];
-      for (std::size_t i = 0; i < 8; ++i) rows[i] = load8<format>(block, first + i, d);
+      for (std::size_t i = 0; i < 8; ++i) rows[i] = load8<format>(block, first + half + i, d);
       transpose8(rows);
-      for (std::size_t i = 0; i < 8; ++i) _mm256_store_ps(column + (d + i) * kPanelKeys, rows[i]);
+      for (std::size_t i = 0; i < 8; ++i) _mm256_store_ps(panel + (d + i) * kPanelKeys + half, rows[i]);
     }
   }
 }
 
-void unpack(const KeyBlock& block, std::size_t keys, float* panels) {
+void unpack(const KeyBlock& block, std::size_t first, float* panel) {
   switch (block.format) {
-    case KeyFormat::kFloat32: return unpack_format<KeyFormat::kFloat32>(block, keys, panels);
-    case KeyFormat::kBfloat16: return unpack_format<KeyFormat::kBfloat16>(block, keys, panels);
-    case KeyFormat::kFp8: return unpack_format<KeyFormat::kFp8>(block, keys, panels);
-    case KeyFormat::kNvfp4Exact: return unpack_format<KeyFormat::kNvfp4Exact>(block, keys, panels);
-    case KeyFormat::kNvfp4E4m3: return unpack_format<KeyFormat::kNvfp4E4m3>(block, keys, panels);
+    case KeyFormat::kFloat32: return unpack_panel<KeyFormat::kFloat32>(block, first, panel);
+    case KeyFormat::kBfloat16: return unpack_panel<KeyFormat::kBfloat16>(block, first, panel);
+    case KeyFormat::kFp8: return unpack_panel<KeyFormat::kFp8>(block, first, panel);
+    case KeyFormat::kNvfp4Exact: return unpack_panel<KeyFormat::kNvfp4Exact>(block, first, panel);
+    case KeyFormat::kNvfp4E4m3: return unpack_panel<KeyFormat::kNvfp4E4m3>(block, first, panel);
   }
 }
 
@@ -117,11 +116,11 @@ inline float reduce(const Best& best) {
   return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
 
-// Dots of `rows` query rows with `panels` panels from `panel` on, in registers: rows · panels · 2 independent chains,
-// of which the CPU needs about 8 to hide the latency of one. Lanes from a row's visible[i] − first on do not count.
-template <int rows, int panels, bool masked>
-inline void score_panels(const float* panel, const float* query, std::size_t dim, const std::int32_t* visible,
-                         std::int32_t first, Best* best) {
+// Dots of `rows` query rows with `panels` panels, in registers: rows · panels · 2 independent chains, of which the CPU
+// needs about 8 to hide the latency of one. The panels begin at key `first`; keys from visible[i] on do not count.
+template <int rows, int panels>
+inline void score_rows(const float* panel, const float* query, std::size_t dim, const std::int32_t* visible,
+                       std::int32_t first, Best* best) {
   constexpr int vectors = panels * 2;
   __m256 dots[rows][vectors];
   for (int i = 0; i < rows; ++i) {
@@ -139,57 +138,63 @@ inline void score_panels(const float* panel, const float* query, std::size_t dim
   }
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) {
-      if (masked) {
-        const __m256i left = _mm256_set1_epi32(visible[i] - first - v * static_cast<int>(kLanes));
-        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(left, lane));
+    const std::int32_t left = visible[i] - first;
+    if (left < vectors * static_cast<std::int32_t>(kLanes)) {
+      for (int v = 0; v < vectors; ++v) {
+        const __m256i left_here = _mm256_set1_epi32(left - v * static_cast<std::int32_t>(kLanes));
+        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(left_here, lane));
         dots[i][v] = _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), dots[i][v], seen);
       }
-      take(best[i], dots[i][v]);
     }
+    for (int v = 0; v < vectors; ++v) take(best[i], dots[i][v]);
   }
 }
 
-template <int rows, int panels>
-void score_rows(const float* block, const float* query, std::size_t dim, const std::int32_t* visible, float* out,
-                std::size_t out_stride) {
-  std::int32_t least = visible[0], most = visible[0];
-  for (int i = 1; i < rows; ++i) {
-    least = visible[i] < least ? visible[i] : least;
-    most = visible[i] > most ? visible[i] : most;
-  }
-  Best best[rows];
-  for (int i = 0; i < rows; ++i) best[i] = {_mm256_set1_ps(-__builtin_inff()), _mm256_setzero_ps()};
-  constexpr std::int32_t width = panels * static_cast<std::int32_t>(kPanelKeys);
-  std::int32_t first = 0;
-  for (; first + width <= least; first += width) {
-    score_panels<rows, panels, false>(block + static_cast<std::size_t>(first) * dim, query, dim, visible, first, best);
-  }
-  // One panel at a time where lanes are masked: no panel past the last visible key was unpacked.
-  for (; first < most; first += static_cast<std::int32_t>(kPanelKeys)) {
-    score_panels<rows, 1, true>(block + static_cast<std::size_t>(first) * dim, query, dim, visible, first, best);
-  }
-  for (int i = 0; i < rows; ++i) out[static_cast<std::size_t>(i) * out_stride] = reduce(best[i]);
-}
-
-void score(const float* panels, const float* query, const std::int32_t* visible, std::size_t rows, std::size_t dim,
-           float* out, std::size_t out_stride) {
+// All rows with one panel, or with two where that many are there: the last rows of a tile have few chains.
+void score_tile(const float* panels, int count, const QueryTile& tile, std::size_t dim, std::int32_t first,
+                Best* best) {
   constexpr std::size_t step = 6;
-  for (; rows >= step; rows -= step, query += step * dim, visible += step, out += step * out_stride) {
-    score_rows<6, 1>(panels, query, dim, visible, out, out_stride);
+  const std::int32_t second = first + static_cast<std::int32_t>(kPanelKeys);
+  const float* next = panels + dim * kPanelKeys;
+  std::size_t row = 0;
+  for (; row + step <= tile.rows; row += step) {
+    const float* query = tile.query + row * dim;
+    const std::int32_t* visible = tile.visible + row;
+    score_rows<6, 1>(panels, query, dim, visible, first, best + row);
+    if (count == 2) score_rows<6, 1>(next, query, dim, visible, second, best + row);
   }
-  switch (rows) {
-    case 1: return score_rows<1, 4>(panels, query, dim, visible, out, out_stride);
-    case 2: return score_rows<2, 2>(panels, query, dim, visible, out, out_stride);
-    case 3: return score_rows<3, 2>(panels, query, dim, visible, out, out_stride);
-    case 4: return score_rows<4, 1>(panels, query, dim, visible, out, out_stride);
-    case 5: return score_rows<5, 1>(panels, query, dim, visible, out, out_stride);
+  const float* query = tile.query + row * dim;
+  const std::int32_t* visible = tile.visible + row;
+  best += row;
+  switch ((tile.rows - row) * 2 + static_cast<std::size_t>(count - 1)) {
+    case 2: return score_rows<1, 1>(panels, query, dim, visible, first, best);
+    case 3: return score_rows<1, 2>(panels, query, dim, visible, first, best);
+    case 4: return score_rows<2, 1>(panels, query, dim, visible, first, best);
+    case 5: return score_rows<2, 2>(panels, query, dim, visible, first, best);
+    case 6: return score_rows<3, 1>(panels, query, dim, visible, first, best);
+    case 7: return score_rows<3, 2>(panels, query, dim, visible, first, best);
+    case 9: score_rows<4, 1>(next, query, dim, visible, second, best); [[fallthrough]];
+    case 8: return score_rows<4, 1>(panels, query, dim, visible, first, best);
+    case 11: score_rows<5, 1>(next, query, dim, visible, second, best); [[fallthrough]];
+    case 10: return score_rows<5, 1>(panels, query, dim, visible, first, best);
     default: return;
   }
 }
 
 }  // namespace
 
-const ScorePath kScoreAvx2 = {unpack, score};
+void score_block_avx2(const KeyBlock& block, const QueryTile& tile, float* scratch) {
+  Best best[kTileRows];
+  for (std::size_t i = 0; i < tile.rows; ++i) best[i] = {_mm256_set1_ps(-__builtin_inff()), _mm256_setzero_ps()};
+  constexpr std::int32_t width = static_cast<std::int32_t>(kPanelKeys);
+  for (std::int32_t first = 0; first < tile.most_visible; first += 2 * width) {
+    const int count = tile.most_visible - first > width ? 2 : 1;
+    for (int i = 0; i < count; ++i) {
+      unpack(block, static_cast<std::size_t>(first + i * width), scratch + static_cast<std::size_t>(i) * block.dim * 16);
+    }
+    score_tile(scratch, count, tile, block.dim, first, best);
+  }
+  for (std::size_t i = 0; i < tile.rows; ++i) tile.out[i * tile.out_stride] = reduce(best[i]);
+}
 
 }  // namespace tamis

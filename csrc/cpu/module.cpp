@@ -148,13 +148,13 @@ void index_scores(Matrix<const float> query, Blocks codes, std::optional<Blocks>
                                static_cast<std::size_t>(codes.stride(0)),
                                nvfp4 ? scales->data() : nullptr,
                                nvfp4 ? static_cast<std::size_t>(scales->stride(0)) : 0};
-  const tamis::ScorePath* score_path = &tamis::kScoreScalar;
+  tamis::ScoreBlock score_block = tamis::score_block_scalar;
   [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma_f16c());
 #if TAMIS_WITH_AVX2
-  if (avx2) score_path = &tamis::kScoreAvx2;
+  if (avx2) score_block = tamis::score_block_avx2;
 #endif
   nb::gil_scoped_release release;
-  tamis::index_scores(*score_path, lane, query.data(), rows, rows / tokens, positions.data(), block_table.data(),
+  tamis::index_scores(score_block, lane, query.data(), rows, rows / tokens, positions.data(), block_table.data(),
                       num_blocks, out.data(), threads);
 }
 
