@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -32,23 +31,22 @@ float bounded(float score) {
   return score != score ? kNanScore : std::min(std::max(score, -largest), largest);
 }
 
-// The best `count` of the blocks first..last, as keys in no order, into `best`.
+// The best `count` of the blocks first..last into `best`, as keys in descending order; returns how many there are.
 // Blocks come in ascending order, so one that only equals the count-th best loses to it: "greater" is all it takes.
-void best_of(const float* scores, std::int64_t first, std::int64_t last, std::size_t count,
-             std::vector<std::uint64_t>& best) {
-  best.clear();
-  if (count == 0) return;
-  const std::size_t room = 4 * count;  // so that cutting back to `count` costs a constant a candidate
+// Insertion costs at most `count` moves, and of n scores in random order about count · ln(n / count) get that far.
+std::size_t best_of(const float* scores, std::int64_t first, std::int64_t last, std::size_t count,
+                    std::vector<std::uint64_t>& best) {
+  best.resize(count);
+  std::size_t size = 0;
   float threshold = -std::numeric_limits<float>::infinity();
   const auto consider = [&](std::int64_t block) {
     const float score = bounded(scores[block]);
     if (!(score > threshold)) return;
-    best.push_back(key_of(score, block));
-    if (best.size() < room) return;
-    std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(count - 1), best.end(),
-                     std::greater<std::uint64_t>());
-    best.resize(count);
-    threshold = bounded(scores[block_of(best[count - 1])]);
+    const std::uint64_t key = key_of(score, block);
+    std::size_t at = size < count ? size++ : count - 1;
+    for (; at > 0 && best[at - 1] < key; --at) best[at] = best[at - 1];
+    best[at] = key;
+    if (size == count) threshold = bounded(scores[block_of(best[count - 1])]);
   };
   std::int64_t block = first;
   for (; block + kStride <= last; block += kStride) {
@@ -58,11 +56,7 @@ void best_of(const float* scores, std::int64_t first, std::int64_t last, std::si
     for (std::int64_t i = 0; i < kStride; ++i) consider(block + i);
   }
   for (; block < last; ++block) consider(block);
-  if (best.size() > count) {
-    std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(count - 1), best.end(),
-                     std::greater<std::uint64_t>());
-    best.resize(count);
-  }
+  return size;
 }
 
 void select_row(const float* scores, std::int64_t num_blocks, std::int64_t position, std::size_t k, std::int64_t init,
@@ -79,9 +73,9 @@ void select_row(const float* scores, std::int64_t num_blocks, std::int64_t posit
   for (std::int64_t block = 0; block < head && chosen < k; ++block) out[chosen++] = block;
   if (forced < room) {
     thread_local std::vector<std::uint64_t> best;
-    best_of(scores, head, tail, static_cast<std::size_t>(room - forced), best);
+    const std::size_t size = best_of(scores, head, tail, static_cast<std::size_t>(room - forced), best);
     std::int64_t* scored = out + chosen;
-    for (const std::uint64_t key : best) out[chosen++] = block_of(key);
+    for (std::size_t i = 0; i < size; ++i) out[chosen++] = block_of(best[i]);
     std::sort(scored, out + chosen);
   }
   for (std::int64_t block = tail; block < visible && chosen < k; ++block) out[chosen++] = block;
