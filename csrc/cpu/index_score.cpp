@@ -38,6 +38,25 @@ const float* fp8_table() {
   return table.data();
 }
 
+const std::uint8_t* e4m3_bytes() {
+  static const std::array<std::uint8_t, 256 * 16> table = [] {
+    const float* values = nvfp4_table(Contract::kE4m3);
+    std::array<std::uint8_t, 256 * 16> bytes{};
+    for (std::size_t scale = 0; scale < 256; ++scale) {
+      for (std::size_t code = 0; code < 8; ++code) {
+        const float value = values[scale * 8 + code];
+        unsigned byte = 0;  // 0x7F, NaN, where no magnitude is equal
+        while (byte < 0x7Fu && e4m3_value(byte) != std::fabs(value)) ++byte;
+        if (std::signbit(value)) byte |= 0x80u;
+        bytes[scale * 16 + code] = static_cast<std::uint8_t>(byte);
+        bytes[scale * 16 + code + 8] = static_cast<std::uint8_t>(byte ^ 0x80u);
+      }
+    }
+    return bytes;
+  }();
+  return table.data();
+}
+
 const float* table_of(KeyFormat format) {
   switch (format) {
     case KeyFormat::kFp8: return fp8_table();
@@ -106,6 +125,7 @@ void index_scores(ScoreBlock score_block, const KeyLane& lane, const float* quer
   const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
   const std::size_t runs = (num_blocks + kTaskBlocks - 1) / kTaskBlocks;
   const float* table = table_of(lane.format);
+  const std::uint8_t* bytes = lane.format == KeyFormat::kNvfp4E4m3 ? e4m3_bytes() : nullptr;
 
   parallel_for(tiles * runs, threads, [&](std::size_t task) {
     const std::size_t first_row = task / runs * kTileRows, tile_rows = std::min(kTileRows, rows - first_row);
@@ -128,7 +148,7 @@ void index_scores(ScoreBlock score_block, const KeyLane& lane, const float* quer
       }
       const std::size_t id = static_cast<std::size_t>(block_table[block]);
       const std::uint8_t* scales = lane.scales ? lane.scales + id * lane.scales_stride : nullptr;
-      score_block({lane.format, dim, lane.codes + id * lane.codes_stride, scales, table},
+      score_block({lane.format, dim, lane.codes + id * lane.codes_stride, scales, table, bytes},
                   {query + first_row * dim, visible, tile_rows, most, scores, num_blocks}, scratch);
     }
   });

@@ -32,12 +32,14 @@ struct KeyLane {
 };
 
 // One block as the code paths see it. `table` is what a byte stands for: 256 values for fp8, nvfp4_table for nvfp4.
+// `e4m3_bytes` is the table of the e4m3 contract as E4M3 bytes: [256 scale bytes][16 codes].
 struct KeyBlock {
   KeyFormat format;
   std::size_t dim;
   const std::uint8_t* codes;
   const std::uint8_t* scales;
   const float* table;
+  const std::uint8_t* e4m3_bytes;
 };
 
 // Rows of a tile at most: unpacking costs about as much as scoring 12 rows.

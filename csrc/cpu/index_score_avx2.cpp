@@ -22,32 +22,6 @@ inline __m256 load8<KeyFormat::kBfloat16>(const KeyBlock& block, std::size_t key
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-// E4M3 is a half with a 4-bit exponent whose bias is smaller by 8: shifted into a half and scaled by 2^8 it is exact,
-// subnormals too, whatever the thread's denormal mode. Only 0x7F and 0xFF (NaN) read as 480.
-template <>
-inline __m256 load8<KeyFormat::kFp8>(const KeyBlock& block, std::size_t key, std::size_t d) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.codes + key * block.dim + d));
-  const __m128i wide = _mm_cvtepu8_epi16(bytes);
-  const __m128i magnitude = _mm_and_si128(wide, _mm_set1_epi16(0x7F));
-  const __m128i sign = _mm_slli_epi16(_mm_xor_si128(wide, magnitude), 8);
-  const __m128i half = _mm_or_si128(_mm_slli_epi16(magnitude, 7), sign);
-  const __m256 nan = _mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7F))));
-  return _mm256_or_ps(_mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f)), nan);
-}
-
-// The permute looks up by the low three bits of each code, bit 3 turns the sign.
-template <>
-inline __m256 load8<KeyFormat::kNvfp4E4m3>(const KeyBlock& block, std::size_t key, std::size_t d) {
-  const std::size_t at = key * block.dim + d;
-  const __m256 magnitudes = _mm256_loadu_ps(block.table + std::size_t{block.scales[at / 16]} * 8);
-  int word;
-  __builtin_memcpy(&word, block.codes + at / 2, 4);
-  const __m256i codes =
-      _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-  const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(codes, 28), _mm256_set1_epi32(INT32_MIN));
-  return _mm256_xor_ps(_mm256_permutevar8x32_ps(magnitudes, codes), _mm256_castsi256_ps(sign));
-}
-
 inline void transpose8(__m256 (&r)[8]) {
   __m256 t[8];
   for (int i = 0; i < 8; i += 2) {
@@ -80,6 +54,70 @@ void unpack_panel(const KeyBlock& block, std::size_t first, float* panel) {
   }
 }
 
+// 16 dims of a key as E4M3 bytes.
+template <KeyFormat format>
+inline __m128i e4m3_of(const KeyBlock& block, std::size_t key, std::size_t d) {
+  const std::size_t at = key * block.dim + d;
+  if (format == KeyFormat::kFp8) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.codes + at));
+  const std::uint8_t* values = block.e4m3_bytes + std::size_t{block.scales[at / 16]} * 16;
+  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.codes + at / 2));
+  const __m128i even = _mm_and_si128(pairs, _mm_set1_epi8(15));
+  const __m128i odd = _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
+  return _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)), _mm_unpacklo_epi8(even, odd));
+}
+
+// Transposes 8 × 8 16-bit values in each half of eight vectors.
+inline void transpose8_epi16(__m256i (&r)[8]) {
+  __m256i a[8], b[8];
+  for (int i = 0; i < 4; ++i) {
+    a[i] = _mm256_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
+    a[i + 4] = _mm256_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+    b[i + 2] = _mm256_unpacklo_epi32(a[i + 2], a[i + 3]);
+    b[i + 3] = _mm256_unpackhi_epi32(a[i + 2], a[i + 3]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_unpacklo_epi64(b[i], b[i + 2]);
+    r[i + 1] = _mm256_unpackhi_epi64(b[i], b[i + 2]);
+    r[i + 2] = _mm256_unpacklo_epi64(b[i + 1], b[i + 3]);
+    r[i + 3] = _mm256_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+}
+
+// 16 E4M3 bytes, split into magnitudes << 7 and signs << 15, → 16 values. E4M3 is a half whose exponent is a bit
+// shorter and its bias smaller by 8: shifted into one and scaled by 2^8 it is exact, subnormals too and whatever the
+// thread's denormal mode. Only 0x7F and 0xFF, which are NaN, would read as 480.
+inline void store_e4m3(__m256i magnitudes, __m256i signs, float* out) {
+  const __m256i nan = _mm256_cmpeq_epi16(magnitudes, _mm256_set1_epi16(0x7F << 7));
+  const __m256i halves = _mm256_or_si256(_mm256_or_si256(magnitudes, signs), nan);
+  const __m256 bias = _mm256_set1_ps(256.0f);
+  _mm256_store_ps(out, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), bias));
+  _mm256_store_ps(out + kLanes, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), bias));
+}
+
+// Formats that are E4M3 bytes or a table of them: 16 keys are put side by side as pairs of bytes, a quarter of the
+// shuffles that values take.
+template <KeyFormat format>
+void unpack_e4m3_panel(const KeyBlock& block, std::size_t first, float* panel) {
+  const __m256i magnitude = _mm256_set1_epi16(0x7F << 7), sign = _mm256_set1_epi16(INT16_MIN);
+  for (std::size_t d = 0; d < block.dim; d += 16) {
+    __m256i pairs[8];
+    for (std::size_t i = 0; i < 8; ++i) {
+      pairs[i] = _mm256_set_m128i(e4m3_of<format>(block, first + i + 8, d), e4m3_of<format>(block, first + i, d));
+    }
+    transpose8_epi16(pairs);
+    for (std::size_t i = 0; i < 8; ++i) {
+      float* to = panel + (d + 2 * i) * kPanelKeys;
+      const __m256i even = _mm256_slli_epi16(pairs[i], 8), odd = pairs[i];
+      store_e4m3(_mm256_and_si256(_mm256_srli_epi16(even, 1), magnitude), _mm256_and_si256(even, sign), to);
+      store_e4m3(_mm256_and_si256(_mm256_srli_epi16(odd, 1), magnitude), _mm256_and_si256(odd, sign), to + kPanelKeys);
+    }
+  }
+}
+
 // Eight bytes of codes of keys 0 and 1 in the low half, of keys 4 and 5 in the high one.
 inline __m256 code_words(const std::uint8_t* codes, std::size_t key_bytes) {
   const auto pair = [&](std::size_t key) {
@@ -100,8 +138,7 @@ inline __m256 byte_value(__m256i bytes, __m256 factor) {
 // e2m1 · scale needs no table of the scale, so codes turn into values after eight keys' codes have been put side by
 // side, at an eighth of the shuffles: 32 bits of codes a lane, looked up as doubled integers (2 · 6 = 12 fits a byte).
 // Code 8 gives 0 where the table gives −0; a chain of sums that begins at +0 cannot tell.
-template <>
-void unpack_panel<KeyFormat::kNvfp4Exact>(const KeyBlock& block, std::size_t first, float* panel) {
+void unpack_nvfp4_panel(const KeyBlock& block, std::size_t first, float* panel) {
   const __m256i doubled = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
                                            0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
   const __m256i low_nibbles = _mm256_set1_epi8(15);
@@ -142,9 +179,9 @@ void unpack(const KeyBlock& block, std::size_t first, float* panel) {
   switch (block.format) {
     case KeyFormat::kFloat32: return unpack_panel<KeyFormat::kFloat32>(block, first, panel);
     case KeyFormat::kBfloat16: return unpack_panel<KeyFormat::kBfloat16>(block, first, panel);
-    case KeyFormat::kFp8: return unpack_panel<KeyFormat::kFp8>(block, first, panel);
-    case KeyFormat::kNvfp4Exact: return unpack_panel<KeyFormat::kNvfp4Exact>(block, first, panel);
-    case KeyFormat::kNvfp4E4m3: return unpack_panel<KeyFormat::kNvfp4E4m3>(block, first, panel);
+    case KeyFormat::kFp8: return unpack_e4m3_panel<KeyFormat::kFp8>(block, first, panel);
+    case KeyFormat::kNvfp4Exact: return unpack_nvfp4_panel(block, first, panel);
+    case KeyFormat::kNvfp4E4m3: return unpack_e4m3_panel<KeyFormat::kNvfp4E4m3>(block, first, panel);
   }
 }
 
