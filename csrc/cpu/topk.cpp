@@ -87,8 +87,8 @@ void select_row(const float* scores, std::int64_t num_blocks, std::int64_t posit
 void select_blocks(const float* scores, std::size_t rows, std::size_t heads, std::size_t num_blocks,
                    const std::int64_t* positions, std::size_t k, std::int64_t init, std::int64_t local,
                    std::int64_t* out, int threads) {
-  // A task reads about 64 KiB of scores, whatever the number of blocks.
-  const std::size_t task_rows = std::max<std::size_t>(1, 16384 / std::max<std::size_t>(1, num_blocks));
+  // A task reads about 256 KiB of scores, whatever the number of blocks: a decode step is one task.
+  const std::size_t task_rows = std::max<std::size_t>(1, 65536 / std::max<std::size_t>(1, num_blocks));
   parallel_for((rows + task_rows - 1) / task_rows, threads, [&](std::size_t task) {
     for (std::size_t row = task * task_rows; row < std::min(rows, (task + 1) * task_rows); ++row) {
       select_row(scores + row * num_blocks, static_cast<std::int64_t>(num_blocks), positions[row / heads], k, init,
