@@ -275,9 +275,9 @@ void score_block_avx2(const KeyBlock& block, const QueryTile& tile, float* scrat
   constexpr std::int32_t width = static_cast<std::int32_t>(kPanelKeys);
   for (std::int32_t first = 0; first < tile.most_visible; first += 2 * width) {
     const int count = tile.most_visible - first > width ? 2 : 1;
-    for (int i = 0; i < count; ++i) {
-      unpack(block, static_cast<std::size_t>(first + i * width), scratch + static_cast<std::size_t>(i) * block.dim * 16);
-    }
+    const std::size_t key = static_cast<std::size_t>(first);
+    unpack(block, key, scratch);
+    if (count == 2) unpack(block, key + kPanelKeys, scratch + block.dim * kPanelKeys);
     score_tile(scratch, count, tile, block.dim, first, best);
   }
   for (std::size_t i = 0; i < tile.rows; ++i) tile.out[i * tile.out_stride] = reduce(best[i]);
