@@ -14,5 +14,6 @@ std::vector<std::pair<std::string, bool>> cpu_features();
 
 bool has_avx2();
 bool has_avx2_fma();
+bool has_avx2_fma_f16c();
 
 }  // namespace tamis

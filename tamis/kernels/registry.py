@@ -1,8 +1,9 @@
 """Which implementation serves an op, and why: capabilities are declared, selection explains itself.
 
 Each op has a slow `reference` beside it that serves no request, and one implementation in torch operations for any
-device. On a CPU NVFP4 reading, fp32 products, the mixture and sparse attention have a native one; on a GPU products with
-packed weights and sparse attention, from index scores to outputs, have one in Triton. A new kernel is one more entry.
+device. On a CPU NVFP4 reading, fp32 products, the mixture and sparse attention, from index scores to outputs, have a
+native one; on a GPU products with packed weights and sparse attention have one in Triton. A new kernel is one more
+entry.
 """
 
 from __future__ import annotations
@@ -65,6 +66,23 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         variants=("plain+plain in torch.float32",),
         missing=lambda: cpu_extension.load().reason,
         source="csrc/cpu/mixture.h",
+    ),
+    # Any query dtype and number of heads; dims that are multiples of 16 up to 256.
+    Implementation(
+        "index_score",
+        "native",
+        devices=("cpu",),
+        variants=("float32", "bfloat16", "fp8", "nvfp4", "nvfp4 e4m3"),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/index_score.cpp",
+    ),
+    # Any k and number of blocks.
+    Implementation(
+        "topk_blocks",
+        "native",
+        devices=("cpu",),
+        missing=lambda: cpu_extension.load().reason,
+        source="csrc/cpu/topk.cpp",
     ),
     # bf16 activations. A plain weight of `linear` is torch's.
     Implementation(

@@ -106,7 +106,12 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
                     "nvfp4": contract,
                     "sparse_attention": f"nvfp4 {contract}" if kv_format == "nvfp4" else kv_format,
                     "index_score": index_score.variant(
-                        index_format, contract, dtype, model_config.index_num_heads, model_config.index_head_dim
+                        index_format,
+                        contract,
+                        dtype,
+                        model_config.index_num_heads,
+                        model_config.index_head_dim,
+                        device.type,
                     ),
                     "topk_blocks": topk_blocks.variant(
                         model_config.topk_blocks, -(-plan.max_model_len // BLOCK_TOKENS)

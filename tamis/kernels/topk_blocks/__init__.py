@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tamis.kernels import registry
-from tamis.kernels.topk_blocks import cpu
+from tamis.kernels.topk_blocks import cpu, native
 from tamis.kernels.topk_blocks.random_scores import random_scores
 
 __all__ = ["random_scores", "select_blocks", "variant"]
@@ -21,8 +21,11 @@ def variant(k: int, num_blocks: int) -> str:
 
 
 def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local: int) -> Tensor:
-    """See `cpu.select_blocks`; on a GPU served by the Triton kernel where the registry finds it."""
-    if registry.select("topk_blocks", scores.device.type, variant(k, scores.shape[-1])).name == "triton":
+    """See `cpu.select_blocks`; served by the native kernel or by Triton's where the registry finds it."""
+    name = registry.select("topk_blocks", scores.device.type, variant(k, scores.shape[-1])).name
+    if name == "native":
+        return native.select_blocks(scores, positions, k=k, init=init, local=local)
+    if name == "triton":
         from tamis.kernels.topk_blocks import triton
 
         return triton.select_blocks(scores, positions, k=k, init=init, local=local)
