@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -142,3 +144,23 @@ def test_bad_arguments_are_refused(change, says):
     change(args)
     with pytest.raises(ValueError, match=says):
         native.sparse_attention(*args)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_threads_of_its_own():
+    args = case(("float32", "exact"), 600, 64)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        q, *rest = args
+        lanes_and_more = (q.numpy(), *native._lane(rest[0]), *native._lane(rest[1]))
+        tensors = (rest[2].contiguous().numpy(), rest[3].numpy(), rest[4].numpy())
+        expected = native.sparse_attention(*args).numpy()
+    finally:
+        torch.set_num_threads(threads)
+    child = os.fork()
+    if child == 0:  # no torch in here: its own threads do not live through a fork
+        out = expected * 0
+        EXTENSION.module.sparse_attention(*lanes_and_more, *tensors, 0.2, out, 2, "auto")
+        os._exit(0 if (out == expected).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
