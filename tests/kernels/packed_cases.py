@@ -137,6 +137,7 @@ def main() -> None:
     # Fills what torch.empty returns with NaN.
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     results = {name: linear_errors(case, "cpu") for name, case in LINEAR.items()}
     results |= {name: moe_errors(case, "cpu") for name, case in MOE.items()}
     json.dump(results, sys.stdout)

