@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from benchmarks.cpu.measure import ceilings, median_s
 from tamis.kernels import cpu_extension
 from tamis.kernels.index_score import cpu as score_torch
 from tamis.kernels.index_score import native as score_native
@@ -33,17 +31,6 @@ KEY_BYTES = {"float32": 512, "bfloat16": 256, "fp8": 128, "nvfp4": 72}
 TOKENS = (1, 8, 512)
 
 
-def median_s(call: Callable[[], object], budget_s: float = 0.4) -> float:
-    """Median time of a call, which is made once before and then at least three times."""
-    call()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget_s and len(times) < 200):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def check(lane: Lane, table: torch.Tensor, generator: torch.Generator) -> None:
     """Raises AssertionError where the native kernels leave the references."""
     positions = torch.tensor([3, 200, 3 * 128 - 1])
@@ -54,12 +41,6 @@ def check(lane: Lane, table: torch.Tensor, generator: torch.Generator) -> None:
     args: dict[str, Any] = {"k": 2, "init": 0, "local": 1}
     chosen = topk_native.select_blocks(got, positions, **args)
     assert torch.equal(chosen, topk_torch.select_blocks(got, positions, **args))
-
-
-def ceilings() -> dict[str, float]:
-    """FLOP/s of a square sgemm, bytes/s of a sum over 256 MiB."""
-    a, big = torch.randn(1024, 1024), torch.zeros(1 << 26)
-    return {"sgemm": 2 * 1024**3 / median_s(lambda: a @ a), "read": big.numel() * 4 / median_s(big.sum)}
 
 
 def score_results(num_blocks: int, ceiling: dict[str, float]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Native sparse attention beside the torch path and this machine's own ceilings; JSON last.
 
-    python benchmarks/cpu/sparse_attention.py [--threads N]
+    python -m benchmarks.cpu.sparse_attention [--threads N]
 
 Each case is checked against the torch path before it is timed. Ceilings are measured: a square fp32 matrix product
 (FLOPs) and a sum over 256 MiB (bytes), each at its fastest run, since other work on the machine only slows it. A
@@ -12,32 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 
+from benchmarks.cpu.measure import ceilings, times_s
 from tamis.kernels.lane import Lane, encode
 from tamis.kernels.sparse_attention import cpu, native
 
 BLOCKS, KV_HEADS, SLOTS, DIM = 64, 2, 16, 128
-
-
-def run_ms(call: Callable[[], object], repeats: int) -> list[float]:
-    """`repeats` runs, after one to warm up."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e3)
-    return times
-
-
-def ceilings() -> tuple[float, float]:
-    """(GFLOP/s of a matrix product, GB/s of a read)."""
-    a, stream = torch.randn(1024, 1024), torch.ones(1 << 26)
-    return 2 * 1024**3 / min(run_ms(lambda: a @ a, 15)) / 1e6, 4 * (1 << 26) / min(run_ms(stream.sum, 9)) / 1e6
 
 
 def lane(format: str, generator: torch.Generator) -> Lane:
@@ -62,8 +44,8 @@ def measure(format: str, tokens: int, group: int, gflops: float, gbytes: float) 
     args = (q, k_lane, v_lane, selection, tables, positions, DIM**-0.5)
     torch.testing.assert_close(native.sparse_attention(*args), cpu.sparse_attention(*args), rtol=1e-4, atol=1e-4)
 
-    native_runs = run_ms(lambda: native.sparse_attention(*args), 9)
-    torch_runs = run_ms(lambda: cpu.sparse_attention(*args), 3)
+    native_runs = [1e3 * s for s in times_s(lambda: native.sparse_attention(*args))]
+    torch_runs = [1e3 * s for s in times_s(lambda: cpu.sparse_attention(*args))]
     best_ms = min(native_runs)
     flops = 4 * tokens * KV_HEADS * group * SLOTS * 128 * DIM
     distinct = sum(len(selection[:, h].unique()) for h in range(KV_HEADS))
@@ -89,7 +71,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     threads = parser.parse_args().threads
     torch.set_num_threads(threads)
-    gflops, gbytes = ceilings()
+    gflops, gbytes = (value * 1e-9 for value in ceilings().values())
     print(f"{threads} threads; matrix product {gflops:.1f} GFLOP/s, read {gbytes:.1f} GB/s")
     columns = ("format", "tokens", "group")
     columns += ("native_ms", "native_best_ms", "torch_ms", "torch_best_ms", "floor_ms", "gflops")
@@ -102,7 +84,13 @@ def main() -> None:
             print(" ".join(f"{c[name]!s:>{len(name)}}" for name in columns))
     print(
         json.dumps(
-            {"threads": threads, "gemm_gflops": round(gflops, 1), "read_gbytes": round(gbytes, 1), "cases": cases}
+            {
+                "benchmark": "cpu/sparse_attention",
+                "threads": threads,
+                "gemm_gflops": round(gflops, 1),
+                "read_gbytes": round(gbytes, 1),
+                "cases": cases,
+            }
         )
     )
 

@@ -25,6 +25,7 @@ import torch
 import triton
 from torch import Tensor
 
+from benchmarks.kernels.measure import ceilings, time_us
 from tamis.kernels.index_score import triton as score_kernel
 from tamis.kernels.index_score.triton import ScoreTiles
 from tamis.kernels.lane import Lane
@@ -80,28 +81,6 @@ class Report:
             traceback.print_exc()
         self.line(name, **values)
         return values
-
-
-def time_us(calls: list[Callable[[], object]], rep_ms: int = 40) -> float:
-    """Median microseconds a call, the calls captured in one graph."""
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    median = triton.testing.do_bench(graph.replay, warmup=5, rep=rep_ms, return_mode="median")
-    return float(median) * 1000.0 / len(calls)
-
-
-def ceilings() -> dict[str, float]:
-    """{"read": bytes/s, "bf16": FLOP/s} of this card now."""
-    large = torch.randn(2**30, device="cuda")
-    read = large.nbytes / (triton.testing.do_bench(large.sum, warmup=10, rep=60, return_mode="median") * 1e-3)
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    product = triton.testing.do_bench(lambda: a @ b, warmup=10, rep=60, return_mode="median")
-    return {"read": read, "bf16": 2.0 * 8192**3 / (product * 1e-3)}
 
 
 class Pool:

@@ -26,6 +26,7 @@ import triton
 from torch import Tensor
 
 from benchmarks.kernels.grouped_peer import GroupedBf16
+from benchmarks.kernels.measure import ceilings, time_us
 from tamis.kernels.linear import reference as linear_reference
 from tamis.kernels.linear import triton as linear_kernel
 from tamis.kernels.linear.triton import LinearTiles
@@ -100,28 +101,6 @@ class MoESets:
 def moe_operations(tokens: int) -> float:
     """Floating-point operations of the mixture."""
     return 2.0 * tokens * (TOP_K + 1) * 3 * HIDDEN * INNER
-
-
-def time_us(calls: list[Callable[[], object]]) -> float:
-    """Median microseconds a call, the calls captured in one graph."""
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    median = triton.testing.do_bench(graph.replay, warmup=10, rep=60, return_mode="median")
-    return float(median) * 1000.0 / len(calls)
-
-
-def ceilings() -> dict[str, float]:
-    """{"read": bytes/s, "bf16": FLOP/s} of this card now."""
-    large = torch.randn(2**30, device="cuda")
-    read = large.nbytes / (triton.testing.do_bench(large.sum, warmup=10, rep=100, return_mode="median") * 1e-3)
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    product = triton.testing.do_bench(lambda: a @ b, warmup=10, rep=100, return_mode="median")
-    return {"read": read, "bf16": 2.0 * 8192**3 / (product * 1e-3)}
 
 
 def relative_error(got: Tensor, want: Tensor) -> float:

@@ -34,6 +34,7 @@ import torch
 import triton
 from torch import Tensor
 
+from benchmarks.kernels.measure import ceilings, time_us
 from tamis.kernels.lane import Lane
 from tamis.kernels.sparse_attention import reference
 from tamis.kernels.sparse_attention import triton as kernels
@@ -165,28 +166,6 @@ def operations(call: dict[str, Any]) -> float:
     """Multiplications and additions of both products over visible keys."""
     visible = (call["positions"][:, None, None] - call["selection"] * 128 + 1).clamp(max=128)
     return 4.0 * GROUP * DIM * float(visible[call["selection"] >= 0].sum())
-
-
-def time_us(calls: list[Callable[[], object]], rep: int) -> float:
-    """Median microseconds a call, the calls captured in one graph."""
-    for call in calls[:2]:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    median = triton.testing.do_bench(graph.replay, warmup=5, rep=rep, return_mode="median")
-    return float(median) * 1000.0 / len(calls)
-
-
-def ceilings() -> dict[str, float]:
-    """{"read": bytes/s, "bf16": FLOP/s} of this card now."""
-    large = torch.randn(2**30, device="cuda")
-    read = large.nbytes / (triton.testing.do_bench(large.sum, warmup=10, rep=60, return_mode="median") * 1e-3)
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    product = triton.testing.do_bench(lambda: a @ b, warmup=10, rep=60, return_mode="median")
-    return {"read": read, "bf16": 2.0 * 8192**3 / (product * 1e-3)}
 
 
 def spelled(way: Way) -> list[Any]:

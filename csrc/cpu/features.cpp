@@ -77,10 +77,6 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
   };
 }
 
-bool has_avx2() { return features().avx2; }
-bool has_avx2_fma() { return features().avx2 && features().fma; }
-
-
-bool has_avx2_fma_f16c() { return features().avx2 && features().fma && features().f16c; }
+bool has_avx2() { return features().avx2 && features().fma && features().f16c; }
 
 }  // namespace tamis

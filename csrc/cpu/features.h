@@ -12,8 +12,7 @@ namespace tamis {
 // AMX also needs a permission per process (Linux: arch_prctl) before its first instruction; that is not asked here.
 std::vector<std::pair<std::string, bool>> cpu_features();
 
+// AVX2 with FMA and F16C: what the files named after it are compiled for. A CPU with the first alone takes the scalar paths.
 bool has_avx2();
-bool has_avx2_fma();
-bool has_avx2_fma_f16c();
 
 }  // namespace tamis

@@ -16,28 +16,6 @@ namespace {
 constexpr std::size_t kTaskBlocks = 8;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-float e4m3_value(unsigned byte) {
-  const unsigned exponent = (byte >> 3) & 15u, mantissa = byte & 7u;
-  float magnitude;
-  if (exponent == 15u && mantissa == 7u) {
-    magnitude = std::numeric_limits<float>::quiet_NaN();
-  } else if (exponent == 0u) {
-    magnitude = std::ldexp(static_cast<float>(mantissa), -9);
-  } else {
-    magnitude = std::ldexp(static_cast<float>(8u + mantissa), static_cast<int>(exponent) - 10);
-  }
-  return (byte & 0x80u) ? -magnitude : magnitude;
-}
-
-const float* fp8_table() {
-  static const std::array<float, 256> table = [] {
-    std::array<float, 256> values{};
-    for (unsigned byte = 0; byte < 256; ++byte) values[byte] = e4m3_value(byte);
-    return values;
-  }();
-  return table.data();
-}
-
 const std::uint8_t* e4m3_bytes() {
   static const std::array<std::uint8_t, 256 * 16> table = [] {
     const float* values = nvfp4_table(Contract::kE4m3);
@@ -46,7 +24,7 @@ const std::uint8_t* e4m3_bytes() {
       for (std::size_t code = 0; code < 8; ++code) {
         const float value = values[scale * 8 + code];
         unsigned byte = 0;  // 0x7F, NaN, where no magnitude is equal
-        while (byte < 0x7Fu && e4m3_value(byte) != std::fabs(value)) ++byte;
+        while (byte < 0x7Fu && decode_e4m3(byte) != std::fabs(value)) ++byte;
         if (std::signbit(value)) byte |= 0x80u;
         bytes[scale * 16 + code] = static_cast<std::uint8_t>(byte);
         bytes[scale * 16 + code + 8] = static_cast<std::uint8_t>(byte ^ 0x80u);
@@ -59,7 +37,7 @@ const std::uint8_t* e4m3_bytes() {
 
 const float* table_of(KeyFormat format) {
   switch (format) {
-    case KeyFormat::kFp8: return fp8_table();
+    case KeyFormat::kFp8: return e4m3_table();
     case KeyFormat::kNvfp4Exact: return nvfp4_table(Contract::kExact);
     case KeyFormat::kNvfp4E4m3: return nvfp4_table(Contract::kE4m3);
     default: return nullptr;

@@ -3,7 +3,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -44,22 +43,16 @@ std::string compiler() {
 #endif
 }
 
+constexpr bool kWithAvx2 = TAMIS_WITH_AVX2;
+
 nb::dict build_info() {
   nb::dict paths;
   paths["scalar"] = true;
-  paths["avx2"] = TAMIS_WITH_AVX2 && tamis::has_avx2();
-  nb::dict score_paths;
-  score_paths["scalar"] = true;
-  score_paths["avx2"] = TAMIS_WITH_AVX2 && tamis::has_avx2_fma_f16c();
+  paths["avx2"] = kWithAvx2 && tamis::has_avx2();
   nb::dict info;
   info["compiler"] = compiler();
   info["cxx_standard"] = static_cast<long>(__cplusplus);
   info["paths"] = paths;
-  nb::dict attention_paths;
-  attention_paths["scalar"] = true;
-  attention_paths["avx2"] = TAMIS_WITH_AVX2 && tamis::has_avx2_fma();
-  info["attention_paths"] = attention_paths;
-  info["score_paths"] = score_paths;
   return info;
 }
 
@@ -69,7 +62,8 @@ nb::dict cpu_features() {
   return features;
 }
 
-bool use_avx2(const std::string& path, bool usable) {
+bool use_avx2(const std::string& path) {
+  const bool usable = kWithAvx2 && tamis::has_avx2();
   if (path == "auto") return usable;
   if (path == "scalar") return false;
   if (path != "avx2") throw std::invalid_argument("path is '" + path + "', but must be auto, scalar or avx2.");
@@ -85,7 +79,7 @@ void nvfp4_unpack(Flat<const std::uint8_t> codes, Flat<const std::uint8_t> scale
                                 std::to_string(groups) + " and " + std::to_string(out.shape(0)) +
                                 " elements, but must stand as 8 : 1 : 16.");
   }
-  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2());
+  [[maybe_unused]] const bool avx2 = use_avx2(path);
   if (contract != "exact" && contract != "e4m3") {
     throw std::invalid_argument("contract is '" + contract + "', but must be exact or e4m3.");
   }
@@ -97,22 +91,24 @@ void nvfp4_unpack(Flat<const std::uint8_t> codes, Flat<const std::uint8_t> scale
   tamis::nvfp4_unpack_scalar(codes.data(), scales.data(), out.data(), groups, table);
 }
 
-// The kernels below take addresses: their callers in tamis/kernels have checked dtypes, shapes and layout, and a decode
-// step makes so many calls that converting tensors would cost as much as the work.
-using Address = std::uintptr_t;
-
-const float* floats(Address address) { return reinterpret_cast<const float*>(address); }
+template <typename T, int N>
+using Dense = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 tamis::Product product_of(const std::string& path) {
-  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma());
+  [[maybe_unused]] const bool avx2 = use_avx2(path);
 #if TAMIS_WITH_AVX2
   if (avx2) return tamis::product_avx2;
 #endif
   return tamis::product_scalar;
 }
 
-void linear(Address x, std::size_t count, std::size_t k, Address w, std::size_t n, Address out, int threads,
-            const std::string& path) {
+void linear(Matrix<const float> x, Matrix<const float> w, Matrix<float> out, int threads, const std::string& path) {
+  const std::size_t count = x.shape(0), k = x.shape(1), n = w.shape(0);
+  if (w.shape(1) != k || out.shape(0) != count || out.shape(1) != n) {
+    throw std::invalid_argument("x, w and out are [" + std::to_string(count) + ", " + std::to_string(k) + "], [" +
+                                std::to_string(n) + ", " + std::to_string(w.shape(1)) + "] and [" +
+                                std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + "].");
+  }
   // A task is some columns for all rows, or for a run of many rows.
   constexpr std::size_t kColumns = 96, kRows = 256;
   const tamis::Product product = product_of(path);
@@ -126,37 +122,30 @@ void linear(Address x, std::size_t count, std::size_t k, Address w, std::size_t 
     from.resize(rows);
     to.resize(rows);
     for (std::size_t i = 0; i < rows; ++i) {
-      from[i] = floats(x) + (row + i) * k;
-      to[i] = reinterpret_cast<float*>(out) + (row + i) * n + column;
+      from[i] = x.data() + (row + i) * k;
+      to[i] = out.data() + (row + i) * n + column;
     }
-    product(from.data(), rows, floats(w) + column * k, columns, k, to.data());
+    product(from.data(), rows, w.data() + column * k, columns, k, to.data());
   });
 }
 
-void mixture(Address x, Address experts, Address weights, Address gate_up, Address down, Address shared_gate_up,
-             Address shared_down, Address out, const std::vector<std::size_t>& sizes, const std::vector<float>& factors,
-             int threads, const std::string& path) {
-  if (sizes.size() != 6 || factors.size() != 3) throw std::invalid_argument("6 sizes and 3 factors are needed.");
+void mixture(Matrix<const float> x, Matrix<const std::int64_t> experts, Matrix<const float> weights,
+             Dense<const float, 3> gate_up, Dense<const float, 3> down, Matrix<const float> shared_gate_up,
+             Matrix<const float> shared_down, Matrix<float> out, float scale, float alpha, float limit, int threads,
+             const std::string& path) {
   tamis::Mixture m{};
-  m.x = floats(x);
-  m.experts = reinterpret_cast<const std::int64_t*>(experts);
-  m.weights = floats(weights);
-  m.gate_up = floats(gate_up);
-  m.down = floats(down);
-  m.shared_gate_up = floats(shared_gate_up);
-  m.shared_down = floats(shared_down);
-  m.out = reinterpret_cast<float*>(out);
-  m.tokens = sizes[0], m.chosen = sizes[1], m.num_experts = sizes[2];
-  m.hidden = sizes[3], m.inner = sizes[4], m.shared = sizes[5];
-  m.scale = factors[0], m.alpha = factors[1], m.limit = factors[2];
+  m.tokens = x.shape(0), m.chosen = experts.shape(1), m.num_experts = gate_up.shape(0);
+  m.hidden = x.shape(1), m.inner = down.shape(2), m.shared = shared_down.shape(1);
+  m.x = x.data(), m.experts = experts.data(), m.weights = weights.data();
+  m.gate_up = gate_up.data(), m.down = down.data();
+  m.shared_gate_up = shared_gate_up.data(), m.shared_down = shared_down.data(), m.out = out.data();
+  m.scale = scale, m.alpha = alpha, m.limit = limit;
   const tamis::Product product = product_of(path);
   nb::gil_scoped_release release;
   tamis::mixture(m, product, threads);
 }
 
 using Cache = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::device::cpu>;
-template <typename T, int N>
-using Dense = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 // [blocks, heads, 128, bytes], dense within a block of a head.
 void check_cache(const Cache& cache, std::size_t heads, std::size_t bytes, const char* name) {
@@ -248,7 +237,7 @@ void sparse_attention(Dense<const float, 3> query, Cache k_codes, std::optional<
     }
   }
   const tamis::AttentionLoops* loops = &tamis::kAttentionScalar;
-  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma());
+  [[maybe_unused]] const bool avx2 = use_avx2(path);
 #if TAMIS_WITH_AVX2
   if (avx2) loops = &tamis::kAttentionAvx2;
 #endif
@@ -260,9 +249,10 @@ tamis::KeyFormat key_format(const std::string& name) {
   if (name == "float32") return tamis::KeyFormat::kFloat32;
   if (name == "bfloat16") return tamis::KeyFormat::kBfloat16;
   if (name == "fp8") return tamis::KeyFormat::kFp8;
-  if (name == "nvfp4") return tamis::KeyFormat::kNvfp4Exact;
+  if (name == "nvfp4 exact") return tamis::KeyFormat::kNvfp4Exact;
   if (name == "nvfp4 e4m3") return tamis::KeyFormat::kNvfp4E4m3;
-  throw std::invalid_argument("format is '" + name + "', but must be float32, bfloat16, fp8, nvfp4 or nvfp4 e4m3.");
+  throw std::invalid_argument("format is '" + name + "', but must be float32, bfloat16, fp8, nvfp4 exact or "
+                              "nvfp4 e4m3.");
 }
 
 std::size_t key_bytes(tamis::KeyFormat format, std::size_t dim) {
@@ -319,7 +309,7 @@ void index_scores(Matrix<const float> query, Blocks codes, std::optional<Blocks>
                                nvfp4 ? scales->data() : nullptr,
                                nvfp4 ? static_cast<std::size_t>(scales->stride(0)) : 0};
   tamis::ScoreBlock score_block = tamis::score_block_scalar;
-  [[maybe_unused]] const bool avx2 = use_avx2(path, TAMIS_WITH_AVX2 && tamis::has_avx2_fma_f16c());
+  [[maybe_unused]] const bool avx2 = use_avx2(path);
 #if TAMIS_WITH_AVX2
   if (avx2) score_block = tamis::score_block_avx2;
 #endif
@@ -350,8 +340,13 @@ NB_MODULE(_cpu, m) {
   m.def("cpu_features", &cpu_features);
   m.def("nvfp4_unpack", &nvfp4_unpack, nb::arg("codes").noconvert(), nb::arg("scales").noconvert(),
         nb::arg("out").noconvert(), nb::arg("path") = "auto", nb::arg("contract") = "exact");
-  m.def("linear", &linear);
-  m.def("mixture", &mixture);
+  m.def("linear", &linear, nb::arg("x").noconvert(), nb::arg("w").noconvert(), nb::arg("out").noconvert(),
+        nb::arg("threads"), nb::arg("path") = "auto");
+  // Its caller in tamis/kernels/moe has compared all shapes.
+  m.def("mixture", &mixture, nb::arg("x").noconvert(), nb::arg("experts").noconvert(), nb::arg("weights").noconvert(),
+        nb::arg("gate_up").noconvert(), nb::arg("down").noconvert(), nb::arg("shared_gate_up").noconvert(),
+        nb::arg("shared_down").noconvert(), nb::arg("out").noconvert(), nb::arg("scale"), nb::arg("alpha"),
+        nb::arg("limit"), nb::arg("threads"), nb::arg("path") = "auto");
   m.def("sparse_attention", &sparse_attention, nb::arg("query").noconvert(), nb::arg("k_codes").noconvert(),
         nb::arg("k_scales").noconvert().none(), nb::arg("k_format"), nb::arg("v_codes").noconvert(),
         nb::arg("v_scales").noconvert().none(), nb::arg("v_format"), nb::arg("selection").noconvert(),

@@ -5,7 +5,6 @@
 #include <limits>
 
 namespace tamis {
-namespace {
 
 float decode_e4m3(unsigned byte) {
   const unsigned exponent = (byte >> 3) & 15u, mantissa = byte & 7u;
@@ -19,6 +18,17 @@ float decode_e4m3(unsigned byte) {
   }
   return (byte & 0x80u) ? -magnitude : magnitude;
 }
+
+const float* e4m3_table() {
+  static const std::array<float, 256> table = [] {
+    std::array<float, 256> values{};
+    for (unsigned byte = 0; byte < 256; ++byte) values[byte] = decode_e4m3(byte);
+    return values;
+  }();
+  return table.data();
+}
+
+namespace {
 
 constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
 

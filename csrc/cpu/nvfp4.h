@@ -13,6 +13,10 @@ namespace tamis {
 constexpr std::size_t kGroupValues = 16;
 constexpr std::size_t kGroupBytes = 8;
 
+// The value of an E4M3 byte, and of each of them in a table [256].
+float decode_e4m3(unsigned byte);
+const float* e4m3_table();
+
 enum class Contract { kExact, kE4m3 };
 
 // [256 scale bytes][8 magnitude codes]; negative scales give negative entries, NaN scales NaN ones.

@@ -24,13 +24,6 @@ std::uint32_t bits_of(float value) {
   return bits;
 }
 
-float of_e4m3(unsigned byte) {
-  const std::uint32_t sign = (byte & 0x80u) << 24;
-  if ((byte & 0x7Fu) == 0x7Fu) return of_bits(sign | 0x7FC00000u);
-  if ((byte & 0x78u) == 0) return of_bits(sign | bits_of(static_cast<float>(byte & 7u) * 0.001953125f));
-  return of_bits(sign | (((byte & 0x7Fu) << 20) + (120u << 23)));
-}
-
 void unpack(const AttentionLane& lane, const std::uint8_t* codes, const std::uint8_t* scales, std::size_t vectors,
             std::size_t dim, float* out) {
   const std::size_t count = vectors * dim;
@@ -46,7 +39,7 @@ void unpack(const AttentionLane& lane, const std::uint8_t* codes, const std::uin
       }
       return;
     case LaneFormat::kFp8:
-      for (std::size_t i = 0; i < count; ++i) out[i] = of_e4m3(codes[i]);
+      for (std::size_t i = 0; i < count; ++i) out[i] = e4m3_table()[codes[i]];
       return;
     case LaneFormat::kNvfp4:
       nvfp4_unpack_scalar(codes, scales, out, count / kGroupValues, lane.table);

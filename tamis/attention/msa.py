@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -60,7 +61,6 @@ class StepAttention:
         self.selections: dict[int, Tensor] = {}
         self.keep_selections = keep_selections
         self.token_tables = tables.block_tables[tables.request_of_token]
-        self.request_starts = device_selection.request_starts(tables)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, index_q: Tensor | None, index_k: Tensor | None
@@ -102,6 +102,10 @@ class StepAttention:
             neighbours=max(segment.length for segment in self.tables.segments),
         )
 
+    @functools.cached_property
+    def _request_starts(self) -> Tensor:
+        return device_selection.request_starts(self.tables)
+
     def _select(self, layer: int, index_q: Tensor) -> Tensor:
         """[T, num_kv_heads, topk_blocks] for all requests."""
         rule, lane = self.rule, self.pool.index_lane(layer)
@@ -110,7 +114,7 @@ class StepAttention:
                 index_q,
                 lane,
                 self.tables,
-                self.request_starts,
+                self._request_starts,
                 k=rule.topk_blocks,
                 init=rule.init_blocks,
                 local=rule.local_blocks,

@@ -120,7 +120,9 @@ def _score(llm: LLM, name: str, config: EvalConfig, say: Say) -> dict[str, Any]:
     verdicts: list[Verdict] = []
     outputs: list[RequestOutput] = []
     wrong: list[tuple[Item, Verdict]] = []
-    for group in questions.groups:
+    for done, group in enumerate(questions.groups):
+        if done and questions.min_tokens:
+            say(f"{name}: {done} of {len(questions.groups)} texts in {time.monotonic() - started:.0f} s")
         # The first question of a text alone: what it computes, the others find.
         parts = [group[:1], group[1:]] if len(questions.groups) > 1 or questions.min_tokens else [group]
         for part in parts:

@@ -29,7 +29,9 @@ def quantize(source: str, folder: str, *, target: str, shard_size: str) -> int:
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on with the files that are missing", highlight=False)
         raise
-    lines = [f"{done.num_tensors:,} tensors, {done.num_bytes / 1e9:.2f} GB in {done.num_shards} files: {folder}"]
+    size = f"{done.num_bytes / 1e9:,.1f} GB" if done.num_bytes >= 1e9 else f"{done.num_bytes / 1e6:,.1f} MB"
+    files = "1 file" if done.num_shards == 1 else f"{done.num_shards} files"
+    lines = [f"{done.num_tensors:,} tensors, {size} in {files}: {folder}"]
     if done.num_reused:
         lines.append(f"{done.num_reused} of {done.num_shards} files were finished before and are kept")
     if done.left_out:

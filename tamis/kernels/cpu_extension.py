@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 GROUP = 16
+MAX_DIM = 256
+# What the callers below and in the ops' native.py ask of it: a build that lacks one is older than these sources.
+_KERNELS = ("nvfp4_unpack", "linear", "mixture", "index_scores", "select_blocks", "sparse_attention")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,14 @@ def load() -> Extension:
         return Extension(None, "Tamis was installed without its C++ extension.")
     except ImportError as error:  # built for another Python or C++ library
         return Extension(None, f"The C++ extension does not load: {error}.")
+    if not all(hasattr(module, kernel) for kernel in _KERNELS):
+        return Extension(None, "The C++ extension is of an older build: install Tamis again (make venv).")
     return Extension(module, "", module.build_info(), module.cpu_features())
+
+
+def fits(dim: int) -> bool:
+    """Whether the kernels over cached vectors compute vectors of this dim."""
+    return dim % GROUP == 0 and 0 < dim <= MAX_DIM
 
 
 def module() -> Any:

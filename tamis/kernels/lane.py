@@ -12,6 +12,11 @@ from tamis.kernels import nvfp4
 FORMATS = ("float32", "bfloat16", "fp8", "nvfp4")
 
 
+def variant(format: str, contract: str) -> str:
+    """What the registry is asked for: a lane's format, for nvfp4 with the contract."""
+    return f"nvfp4 {contract}" if format == "nvfp4" else format
+
+
 @dataclass(frozen=True)
 class Lane:
     """Vectors of `dim` values in blocks of 128 tokens, stored in one of `FORMATS`.
@@ -30,8 +35,8 @@ class Lane:
 
     @property
     def variant(self) -> str:
-        """What the registry is asked for: the format, for nvfp4 with the contract."""
-        return f"nvfp4 {self.contract}" if self.format == "nvfp4" else self.format
+        """See `variant`."""
+        return variant(self.format, self.contract)
 
     def read(self, *index: Tensor | int) -> Tensor:
         """Index the leading dims (blocks, heads) → fp32 [..., 128, dim], never a view of the pool."""

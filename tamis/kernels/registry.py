@@ -40,103 +40,37 @@ class Implementation:
     source: str = ""
 
 
+def _native(op: str, variants: tuple[str, ...] | None, source: str) -> Implementation:
+    return Implementation(op, "native", ("cpu",), variants, lambda: cpu_extension.load().reason, f"csrc/cpu/{source}")
+
+
+def _triton(op: str, variants: tuple[str, ...]) -> Implementation:
+    source = f"tamis/kernels/{op}/triton.py"
+    return Implementation(op, "triton", ("cuda",), variants, triton_device.missing, source)
+
+
+_NVFP4_LANES = ("nvfp4 exact", "nvfp4 e4m3")
+_LANES = ("float32", "bfloat16", "fp8", *_NVFP4_LANES)
+
 # Best first within an op.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    Implementation(
-        "nvfp4",
-        "native",
-        devices=("cpu",),
-        variants=("exact", "e4m3"),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/nvfp4.cpp",
-    ),
+    _native("nvfp4", ("exact", "e4m3"), "nvfp4.cpp"),
     # fp32 throughout: what a CPU computes with by default.
-    Implementation(
-        "linear",
-        "native",
-        devices=("cpu",),
-        variants=("plain in torch.float32",),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/product.h",
-    ),
-    Implementation(
-        "moe",
-        "native",
-        devices=("cpu",),
-        variants=("plain+plain in torch.float32",),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/mixture.h",
-    ),
-    # Any query dtype and number of heads; dims that are multiples of 16 up to 256.
-    Implementation(
-        "index_score",
-        "native",
-        devices=("cpu",),
-        variants=("float32", "bfloat16", "fp8", "nvfp4", "nvfp4 e4m3"),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/index_score.cpp",
-    ),
-    # Any k and number of blocks.
-    Implementation(
-        "topk_blocks",
-        "native",
-        devices=("cpu",),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/topk.cpp",
-    ),
+    _native("linear", ("plain in torch.float32",), "product.h"),
+    _native("moe", ("plain+plain in torch.float32",), "mixture.h"),
+    # Vectors of `cpu_extension.fits`; other dims are torch's.
+    _native("index_score", _LANES, "index_score.cpp"),
+    _native("topk_blocks", None, "topk.cpp"),
+    _native("sparse_attention", _LANES, "sparse_attention.cpp"),
     # bf16 activations. A plain weight of `linear` is torch's.
-    Implementation(
-        "linear",
-        "triton",
-        devices=("cuda",),
-        variants=("mxfp8", "nvfp4"),
-        missing=triton_device.missing,
-        source="tamis/kernels/linear/triton.py",
-    ),
+    _triton("linear", ("mxfp8", "nvfp4")),
     # Routed experts' format + shared expert's.
-    Implementation(
-        "moe",
-        "triton",
-        devices=("cuda",),
-        variants=tuple(f"{routed}+{shared}" for routed in _FORMATS for shared in _FORMATS),
-        missing=triton_device.missing,
-        source="tamis/kernels/moe/triton.py",
-    ),
-    # Lane formats, nvfp4 by contract. Heads of 128 values, at most 16 to a KV head; other shapes are torch's.
-    Implementation(
-        "sparse_attention",
-        "triton",
-        devices=("cuda",),
-        variants=("bfloat16", "fp8", "nvfp4 exact", "nvfp4 e4m3"),
-        missing=triton_device.missing,
-        source="tamis/kernels/sparse_attention/triton.py",
-    ),
-    # Lane formats, nvfp4 by contract. Dims that are multiples of 16 up to 256; other shapes are torch's.
-    Implementation(
-        "sparse_attention",
-        "native",
-        devices=("cpu",),
-        variants=("float32", "bfloat16", "fp8", "nvfp4 exact", "nvfp4 e4m3"),
-        missing=lambda: cpu_extension.load().reason,
-        source="csrc/cpu/sparse_attention.cpp",
-    ),
+    _triton("moe", tuple(f"{routed}+{shared}" for routed in _FORMATS for shared in _FORMATS)),
     # bf16 queries of dim 128.
-    Implementation(
-        "index_score",
-        "triton",
-        devices=("cuda",),
-        variants=("bfloat16", "fp8", "nvfp4", "nvfp4 e4m3"),
-        missing=triton_device.missing,
-        source="tamis/kernels/index_score/triton.py",
-    ),
-    Implementation(
-        "topk_blocks",
-        "triton",
-        devices=("cuda",),
-        variants=("up to 32 of 16384",),
-        missing=triton_device.missing,
-        source="tamis/kernels/topk_blocks/triton.py",
-    ),
+    _triton("index_score", ("bfloat16", "fp8", *_NVFP4_LANES)),
+    _triton("topk_blocks", ("up to 32 of 16384",)),
+    # Heads of 128 values, at most 16 to a KV head; other shapes are torch's.
+    _triton("sparse_attention", ("bfloat16", "fp8", *_NVFP4_LANES)),
     *(
         Implementation(op, "torch", source=f"tamis/kernels/{op}/cpu.py")
         for op in (

@@ -54,8 +54,6 @@ _COPIED = (
     "LICENSE*",
     "NOTICE*",
 )
-# Below it a matrix's global scale (amax / 2688), or its reciprocal, leaves fp32: such a matrix is stored as zeros.
-_LEAST_NVFP4 = 2688 * 2.0**-126
 _WRITTEN_HERE = ("config.json", QUANTIZATION_FILE, "model.safetensors.index.json")
 
 
@@ -210,8 +208,6 @@ def repack(weight: Weight, target: WeightFormat) -> Weight:
     if isinstance(weight, _PACKINGS[target.packing]):
         return weight
     values = dense(weight, torch.float32)
-    if target.packing == "nvfp4" and bool(values.abs().max() < _LEAST_NVFP4):
-        values = torch.zeros_like(values)
     return quantize_mxfp8(values) if target is WeightFormat.MXFP8 else _stable(quantize_nvfp4(values))
 
 

@@ -14,6 +14,7 @@ from tamis.config import BLOCK_TOKENS, EngineConfig
 from tamis.engine.messages import EngineInfo
 from tamis.errors import ConfigError
 from tamis.kernels import index_score, linear, topk_blocks
+from tamis.kernels.lane import variant as lane_variant
 from tamis.kernels.packed_weight import Weight
 from tamis.kernels.registry import explain
 from tamis.layers.weight import held_weights
@@ -104,7 +105,7 @@ def load_engine(config: EngineConfig, progress: Progress) -> tuple[ModelRunner, 
                 (kv_format, index_format),
                 {
                     "nvfp4": contract,
-                    "sparse_attention": f"nvfp4 {contract}" if kv_format == "nvfp4" else kv_format,
+                    "sparse_attention": lane_variant(kv_format, contract),
                     "index_score": index_score.variant(
                         index_format,
                         contract,
@@ -130,9 +131,11 @@ def _kernels(device: str, formats: tuple[str, str], variants: dict[str, str]) ->
     entries = explain(device, variants)
     if "nvfp4" not in formats:
         entries = [e for e in entries if e["op"] != "nvfp4"]
+    # That a kernel of another device does not serve goes without saying.
+    elsewhere = ("triton",) if device == "cpu" else ("native",)
     by_name: dict[str, list[str]] = {}
     for entry in entries:
-        why = "".join(f" ({name} {reason})" for name, reason in entry["refused"].items())
+        why = "".join(f" ({name} {reason})" for name, reason in entry["refused"].items() if name not in elsewhere)
         by_name.setdefault(entry["implementation"], []).append(entry["op"] + why)
     return "; ".join(f"{name}: {', '.join(ops)}" for name, ops in sorted(by_name.items()))
 

@@ -249,7 +249,7 @@ def _run() -> None:
         help="compile the layers: half a minute, then three times as fast (default: on a GPU)",
     )
     parser.add_argument("--max-steps", type=int, help="stop each phase after so many steps")
-    parser.add_argument("--items", type=int, default=200, help="questions a skill for the quick scores; 0: none")
+    parser.add_argument("--items", type=int, help="questions a skill for the quick scores; 0: none")
     parser.add_argument("--model", type=Path, help="with card: the folder that is served")
     parser.add_argument("--scores", type=Path, help="with card: reports of tamis bench eval, one a line")
     parser.add_argument("--note", default="", help="with card: what a reader of the scores has to know besides")
@@ -278,7 +278,7 @@ def _run() -> None:
             workers=args.workers,
             compile_layers=args.compile,
             max_steps=args.max_steps,
-            items=args.items,
+            items=preset.quick_items if args.items is None else args.items,
         )
 
 

@@ -61,6 +61,7 @@ class Preset:
         text_config: of config.json, in M3's own spelling; vocab_size is the tokenizer's.
         phases: in order; each starts from the weights of the one before.
         averaged: phases the mean of whose weights is the model.
+        quick_items: held-out questions a skill for the quick scores after a phase.
         tokenizer_chats: generated texts that the tokenizer sees. library_files: files it reads at most, None for all.
         max_length: the context that config.json promises.
     """
@@ -69,6 +70,7 @@ class Preset:
     text_config: dict[str, Any]
     phases: tuple[Phase, ...]
     averaged: tuple[str, ...]
+    quick_items: int
     tokenizer_chats: int
     library_files: int | None
     max_length: int
@@ -175,7 +177,7 @@ NANO = Preset(
         ),
         Phase(
             "alike",
-            8.5,
+            8.4,
             3000,
             8192,
             12,
@@ -186,7 +188,7 @@ NANO = Preset(
         ),
         Phase(
             "drilled",
-            3.9,
+            3.7,
             6000,
             1024,
             96,
@@ -197,7 +199,7 @@ NANO = Preset(
         ),
         Phase(
             "settled",
-            3.7,
+            3.4,
             1200,
             8192,
             12,
@@ -208,6 +210,7 @@ NANO = Preset(
         ),
     ),
     averaged=("alike", "settled"),
+    quick_items=200,
     tokenizer_chats=12_000,
     library_files=None,
     max_length=131_072,
@@ -232,6 +235,7 @@ TOY = Preset(
         Phase("longest", 1.0, 4, 2304, 1, (3e-3, 0.0), Mixture(0.2, 0.2, 0.4, 0.1, 0.1), False, True, 0.5),
     ),
     averaged=("short", "longest"),
+    quick_items=10,
     tokenizer_chats=150,
     library_files=3,
     max_length=4096,

@@ -14,7 +14,7 @@ from tamis.kernels.sparse_attention import reference as sparse_reference
 from tests.kernels.test_attention_kernels import close, filled_lanes, last_positions, random_selection
 
 EXTENSION = cpu_extension.load()
-PATHS = [path for path, usable in EXTENSION.build.get("attention_paths", {}).items() if usable]
+PATHS = [path for path, usable in EXTENSION.build.get("paths", {}).items() if usable]
 VARIANTS = [("float32", "exact"), ("bfloat16", "exact"), ("fp8", "exact"), ("nvfp4", "exact"), ("nvfp4", "e4m3")]
 VARIANT_IDS = [" ".join(variant) for variant in VARIANTS]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -109,3 +110,18 @@ def test_a_missing_extension_is_a_reason_and_not_an_exception() -> None:
 def test_where_there_is_a_compiler_there_is_an_extension() -> None:
     # The install goes on without it when C++ does not compile: that must not pass unseen where it could.
     assert cpu_extension.load().module is not None or health_checks.compiler().status != "ok"
+
+
+def test_a_build_that_lacks_a_kernel_is_told_and_not_used(monkeypatch) -> None:
+    if EXTENSION.module is None:
+        pytest.skip(EXTENSION.reason)
+    older = types.ModuleType("tamis._cpu")
+    older.nvfp4_unpack = EXTENSION.module.nvfp4_unpack
+    monkeypatch.setattr(cpu_extension.importlib, "import_module", lambda name: older)
+    cpu_extension.load.cache_clear()
+    try:
+        assert cpu_extension.load().reason == "The C++ extension is of an older build: install Tamis again (make venv)."
+        with pytest.raises(RuntimeError, match="older build"):
+            cpu_extension.module()
+    finally:
+        cpu_extension.load.cache_clear()

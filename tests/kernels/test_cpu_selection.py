@@ -18,7 +18,7 @@ EXTENSION = cpu_extension.load()
 if EXTENSION.module is None:
     pytest.skip(EXTENSION.reason, allow_module_level=True)
 
-PATHS = [path for path, usable in EXTENSION.build["score_paths"].items() if usable]
+PATHS = [path for path, usable in EXTENSION.build["paths"].items() if usable]
 LANES = [
     ("float32", "exact"),
     ("bfloat16", "exact"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tamis.kernels import registry
+from tamis.kernels import cpu_extension, registry
 from tamis.kernels.index_score import cpu, native
 from tamis.kernels.lane import Lane
+from tamis.kernels.lane import variant as lane_variant
 
 __all__ = ["MAX_DECODE_ROWS", "block_scores", "decode_scores", "on_device", "prefill_scores", "variant"]
 
@@ -20,7 +21,7 @@ __all__ = ["MAX_DECODE_ROWS", "block_scores", "decode_scores", "on_device", "pre
 MAX_DECODE_ROWS = 64
 
 
-def variant(format: str, contract: str, dtype: torch.dtype, heads: int, dim: int, device: str = "cuda") -> str:
+def variant(format: str, contract: str, dtype: torch.dtype, heads: int, dim: int, device: str) -> str:
     """What has to be computed, as the registry's entries name it: the format and contract of the keys, what is unusual.
 
     Args:
@@ -28,9 +29,9 @@ def variant(format: str, contract: str, dtype: torch.dtype, heads: int, dim: int
         dtype, heads, dim: of the queries.
         device: of both; on a CPU only an odd dim is unusual.
     """
-    name = format if format != "nvfp4" or contract == "exact" else f"{format} {contract}"
+    name = lane_variant(format, contract)
     if device == "cpu":
-        return name if native.fits(dim) else f"{name} of dim {dim}"
+        return name if cpu_extension.fits(dim) else f"{name} of dim {dim}"
     if dtype != torch.bfloat16:
         name += f" in {str(dtype).removeprefix('torch.')}"
     if dim != 128:

@@ -11,13 +11,6 @@ from torch import Tensor
 from tamis.kernels import cpu_extension
 from tamis.kernels.lane import Lane
 
-MAX_DIM = 256
-
-
-def fits(dim: int) -> bool:
-    """Whether the kernel computes queries and keys of this dim."""
-    return dim % 16 == 0 and 0 < dim <= MAX_DIM
-
 
 def block_scores(q: Tensor, lane: Lane, block_table: Tensor, positions: Tensor, path: str = "auto") -> Tensor:
     """See `cpu.block_scores`.
@@ -33,9 +26,7 @@ def block_scores(q: Tensor, lane: Lane, block_table: Tensor, positions: Tensor, 
         RuntimeError: there is no extension.
         ValueError: shapes, strides, formats, block ids or a path that the kernel does not serve; says which.
     """
-    extension = cpu_extension.load()
-    if extension.module is None:
-        raise RuntimeError(extension.reason)
+    native = cpu_extension.module()
     num_tokens, heads, dim = q.shape
     num_blocks = int(positions.max()) // 128 + 1
     if positions.shape != (num_tokens,):
@@ -47,14 +38,14 @@ def block_scores(q: Tensor, lane: Lane, block_table: Tensor, positions: Tensor, 
     query = lane.query(q.detach()).reshape(-1, dim).contiguous()
     out = torch.empty((num_tokens, heads, num_blocks), dtype=torch.float32)
     # As numpy views of bytes: no copy, and numpy knows neither bfloat16 nor float8.
-    extension.module.index_scores(
+    native.index_scores(
         query.numpy(),
         lane.codes[:, 0].view(torch.uint8).numpy(),
         None if lane.scales is None else lane.scales[:, 0].view(torch.uint8).numpy(),
         block_table[:num_blocks].long().contiguous().numpy(),
         positions.long().contiguous().numpy(),
         out.view(-1, num_blocks).numpy(),
-        lane.format if lane.format != "nvfp4" or lane.contract == "exact" else f"nvfp4 {lane.contract}",
+        lane.variant,
         torch.get_num_threads(),
         path,
     )

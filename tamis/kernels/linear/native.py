@@ -30,16 +30,7 @@ def linear(x: Tensor, weight: Tensor, path: str = "auto") -> Tensor:
         raise ValueError(
             f"weight is {list(weight.shape)} with strides {weight.stride()}, but must be [N, {k}] and contiguous"
         )
-    rows = x.contiguous()
-    out = x.new_empty(*x.shape[:-1], weight.shape[0])
-    cpu_extension.module().linear(
-        rows.data_ptr(),
-        rows.numel() // k if k else 0,
-        k,
-        weight.data_ptr(),
-        weight.shape[0],
-        out.data_ptr(),
-        torch.get_num_threads(),
-        path,
-    )
-    return out
+    rows = x.detach().reshape(-1, k).contiguous()
+    out = torch.empty(len(rows), weight.shape[0])
+    cpu_extension.module().linear(rows.numpy(), weight.detach().numpy(), out.numpy(), torch.get_num_threads(), path)
+    return out.view(*x.shape[:-1], weight.shape[0])

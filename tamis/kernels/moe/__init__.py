@@ -32,7 +32,7 @@ def moe(
     if name == "native":
         from tamis.kernels.moe import native
 
-        return native.moe(*arguments, scale=scale, alpha=alpha, limit=limit)  # type: ignore[arg-type]
+        return native.moe(*arguments, scale=scale, alpha=alpha, limit=limit)
     if name == "triton":
         from tamis.kernels.moe import triton
 

@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 from tamis.kernels import cpu_extension
+from tamis.kernels.packed_weight import Weight
 
 
 def moe(
     x: Tensor,
     expert_ids: Tensor,
     weights: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
-    shared_gate_up: Tensor,
-    shared_down: Tensor,
+    gate_up: Weight,
+    down: Weight,
+    shared_gate_up: Weight,
+    shared_down: Weight,
     *,
     scale: float,
     alpha: float,
@@ -31,7 +32,7 @@ def moe(
     """
     tokens, hidden = x.shape
     experts, inner, shared = gate_up.shape[0], down.shape[-1], shared_down.shape[-1]
-    expected = {
+    expected: dict[str, tuple[Weight, tuple[int, ...], torch.dtype]] = {
         "expert_ids": (expert_ids, (tokens, expert_ids.shape[-1]), torch.int64),
         "weights": (weights, tuple(expert_ids.shape), torch.float32),
         "gate_up": (gate_up, (experts, 2 * inner, hidden), torch.float32),
@@ -40,22 +41,18 @@ def moe(
         "shared_down": (shared_down, (hidden, shared), torch.float32),
         "x": (x, (tokens, hidden), torch.float32),
     }
+    arrays = {}
     for name, (tensor, shape, dtype) in expected.items():
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.is_cuda:
-            raise ValueError(
-                f"{name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}, but must be {dtype} {list(shape)} "
-                "on the CPU"
-            )
-    matrices = (gate_up, down, shared_gate_up, shared_down)
-    if not all(matrix.is_contiguous() for matrix in matrices):
-        raise ValueError("weight matrices must be contiguous")
-    x, expert_ids, weights = x.contiguous(), expert_ids.contiguous(), weights.contiguous()
-    out = torch.empty_like(x)
+        if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tensor.is_cuda or tuple(tensor.shape) != shape:
+            found = f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, Tensor) else tensor.format
+            raise ValueError(f"{name} is {found} {list(tensor.shape)}, but must be {dtype} {list(shape)} on the CPU")
+        # Matrices are what they are in memory; a copy of one would cost more than the product.
+        if not tensor.is_contiguous() and name not in ("x", "expert_ids", "weights"):
+            raise ValueError(f"{name} has strides {tensor.stride()}, but must be contiguous")
+        arrays[name] = tensor.detach().contiguous().numpy()
+    out = torch.empty(tokens, hidden)
+    order = ("x", "expert_ids", "weights", "gate_up", "down", "shared_gate_up", "shared_down")
     cpu_extension.module().mixture(
-        *(tensor.data_ptr() for tensor in (x, expert_ids, weights, *matrices, out)),
-        [tokens, expert_ids.shape[1], experts, hidden, inner, shared],
-        [scale, alpha, limit],
-        torch.get_num_threads(),
-        path,
+        *(arrays[name] for name in order), out.numpy(), scale, alpha, limit, torch.get_num_threads(), path
     )
     return out

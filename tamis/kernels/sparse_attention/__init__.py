@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tamis.kernels import registry
+from tamis.kernels import cpu_extension, registry
 from tamis.kernels.lane import Lane
 from tamis.kernels.sparse_attention import cpu, native
 
@@ -31,7 +31,7 @@ def sparse_attention(
         [T, Hq, D] fp32; from the Triton kernels in q's dtype.
     """
     name = registry.select("sparse_attention", q.device.type, k_lane.variant).name
-    if name == "native" and native.fits(q.shape[-1]):
+    if name == "native" and cpu_extension.fits(q.shape[-1]):
         return native.sparse_attention(q, k_lane, v_lane, selection, block_tables, positions, scale)
     if name == "triton":
         from tamis.kernels.sparse_attention import triton

@@ -11,13 +11,6 @@ from torch import Tensor
 from tamis.kernels import cpu_extension
 from tamis.kernels.lane import Lane
 
-MAX_DIM = 256
-
-
-def fits(dim: int) -> bool:
-    """Whether the kernel computes heads of this dim."""
-    return dim % 16 == 0 and 0 < dim <= MAX_DIM
-
 
 def sparse_attention(
     q: Tensor,
@@ -42,15 +35,13 @@ def sparse_attention(
         RuntimeError: there is no extension.
         ValueError: shapes, strides, formats, block ids or a path that the kernel does not serve; says which.
     """
-    extension = cpu_extension.load()
-    if extension.module is None:
-        raise RuntimeError(extension.reason)
+    native = cpu_extension.module()
     if q.device.type != "cpu" or k_lane.codes.device.type != "cpu" or v_lane.codes.device.type != "cpu":
         raise ValueError(
             f"q, K and V are on {q.device}, {k_lane.codes.device} and {v_lane.codes.device}, but must be on the CPU"
         )
     out = torch.empty(q.shape, dtype=torch.float32)
-    extension.module.sparse_attention(
+    native.sparse_attention(
         k_lane.query(q.detach()).contiguous().numpy(),
         *_lane(k_lane),
         *_lane(v_lane),

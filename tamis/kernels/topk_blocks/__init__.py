@@ -10,13 +10,13 @@ from tamis.kernels.topk_blocks.random_scores import random_scores
 
 __all__ = ["random_scores", "select_blocks", "variant"]
 
-_MAX_K = 32
-_MAX_BLOCKS = 16_384
+MAX_K = 32
+MAX_BLOCKS = 16_384
 
 
 def variant(k: int, num_blocks: int) -> str:
     """What has to be computed, as the registry's entries name it."""
-    fits = k <= _MAX_K and num_blocks <= _MAX_BLOCKS
+    fits = k <= MAX_K and num_blocks <= MAX_BLOCKS
     return "up to 32 of 16384" if fits else f"{k} of {num_blocks}"
 
 

@@ -15,9 +15,7 @@ def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local
         RuntimeError: there is no extension.
         ValueError: dtypes, shapes or devices other than those of `cpu.select_blocks`; a negative k, init or local.
     """
-    extension = cpu_extension.load()
-    if extension.module is None:
-        raise RuntimeError(extension.reason)
+    native = cpu_extension.module()
     if scores.ndim != 3 or positions.shape != scores.shape[:1]:
         raise ValueError(
             f"scores are {tuple(scores.shape)} and positions {tuple(positions.shape)}, not [T, heads, n] and [T]"
@@ -27,7 +25,7 @@ def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local
     num_tokens, heads, num_blocks = scores.shape
     out = torch.empty((num_tokens, heads, k), dtype=torch.int64)
     if out.numel():
-        extension.module.select_blocks(
+        native.select_blocks(
             scores.detach().reshape(-1, num_blocks).contiguous().numpy(),
             positions.long().contiguous().numpy(),
             out.view(-1, k).numpy(),

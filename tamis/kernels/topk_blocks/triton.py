@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_MAX_K = 32
-_MAX_BLOCKS = 16_384
+from tamis.kernels.topk_blocks import MAX_BLOCKS, MAX_K
 
 _NAN_SCORE = tl.constexpr(-1e30)
 _FINITE_MAX = tl.constexpr(3.4028234663852886e38)
@@ -109,10 +108,10 @@ def select_blocks(scores: Tensor, positions: Tensor, *, k: int, init: int, local
         ValueError: k, n or the strides are others.
     """
     tokens, heads, blocks = scores.shape
-    if k > _MAX_K or blocks > _MAX_BLOCKS or init + local > k:
+    if k > MAX_K or blocks > MAX_BLOCKS or init + local > k:
         raise ValueError(
             f"k is {k}, init + local {init + local} and blocks are {blocks},"
-            f" but at most init + local <= k <= {_MAX_K} and {_MAX_BLOCKS} blocks are served"
+            f" but at most init + local <= k <= {MAX_K} and {MAX_BLOCKS} blocks are served"
         )
     if scores.stride(2) != 1 or scores.stride(0) != heads * scores.stride(1):
         raise ValueError(f"scores have strides {scores.stride()}, but rows must follow each other")
