@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import types
@@ -19,6 +20,12 @@ EXTENSION = cpu_extension.load()
 def usable_paths() -> list[str]:
     """The code paths of this build on this CPU; none without the extension."""
     return [path for path, usable in EXTENSION.build.get("paths", {}).items() if usable]
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler here")
+def test_a_machine_with_a_compiler_has_the_extension() -> None:
+    """Without it every test of a native kernel is left out, and an install goes on when the build breaks."""
+    assert EXTENSION.module is not None, EXTENSION.reason
 
 
 def all_codes_and_scales() -> tuple[torch.Tensor, torch.Tensor]:
